@@ -1,0 +1,48 @@
+# `make run` starts one node; `make test` runs every test. Both make the same environment first.
+# PYTHON: any CPython 3.11 or 3.12 (LevelDB's wheel, plyvel, exists for these).
+SHELL := /bin/bash
+# The first that really runs: a name on PATH may be a version manager's empty promise.
+PYTHON ?= $(shell for p in python3.12 python3.11 python3; do \
+  $$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))' 2>/dev/null && echo $$p && break; done)
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+
+.PHONY: help run test lint fmt proto clean
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+# One stamp per set of extras: nothing is installed again until pyproject.toml changes.
+$(VENV)/.python:
+	@test -n "$(PYTHON)" || { echo "weft needs Python 3.11 or 3.12: install it, or run make PYTHON=/path/to/python3.11"; exit 1; }
+	$(PYTHON) -m venv $(VENV) || { echo "no venv module: on Debian, apt install python3-venv"; exit 1; }
+	@touch $@
+
+$(VENV)/.server: pyproject.toml $(VENV)/.python
+	$(PIP) install -e '.[server]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml $(VENV)/.python
+	$(PIP) install -e '.[dev]'
+	@touch $@ $(VENV)/.server
+
+run: $(VENV)/.server  ## one node on 127.0.0.1:7700, its data under .weft/
+	$(BIN)/weft serve --data .weft
+
+test: $(VENV)/.dev  ## every test
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/.dev  ## ruff, ruff format and mypy --strict
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+fmt: $(VENV)/.dev  ## format the code
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+proto: $(VENV)/.dev  ## the gRPC stubs from proto/weft.proto
+	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. weft/proto/weft.proto
+
+clean:  ## the environment and caches; .weft (your data) stays
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,1 @@
+"""The Python client: async implementation, sync wrapper, producer, consumer, command line."""

@@ -1,0 +1,26 @@
+"""Where things go: every key has one partition, found by hashing, with no question asked.
+
+This is ZHT's zero-hop routing (paper 4, section 4.2.1): the number of partitions is fixed when the
+cluster is made, so the hash never changes; only the owner of a partition does.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import xxhash
+
+#: Partitions of a new cluster. Fixed for its life.
+PARTITIONS = 256
+
+_batch = struct.Struct(">QQ")
+
+
+def of_batch(producer: int, batch: int, partitions: int) -> int:
+    """A batch's partition: a fresh hash for each, which spreads a queue over all nodes."""
+    return xxhash.xxh3_64_intdigest(_batch.pack(producer, batch)) % partitions
+
+
+def of_text(text: str, partitions: int) -> int:
+    """The partition of a dedup key, a queue's name or a table key."""
+    return xxhash.xxh3_64_intdigest(text.encode()) % partitions

@@ -1,0 +1,41 @@
+"""The Store: the one seam between Weft and a disk.
+
+A store is an ordered map of byte strings. Everything that changes goes through ``write``, which
+is atomic: after a crash either all of it is there or none. With ``sync=True`` it is on disk when
+``write`` returns. Reads see every completed write. A store that raised ``StorageError`` from a
+write is *failed*: it refuses everything after that, because LevelDB may lose acknowledged writes
+once a disk was full, and the process must end.
+
+One thread writes; reads may come from others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+#: One change: a key with its new value, or with None to delete it.
+Change = tuple[bytes, bytes | None]
+
+
+class Store(Protocol):
+    @property
+    def path(self) -> str:
+        """Where it lives, for messages to people."""
+        ...
+
+    def get(self, key: bytes) -> bytes | None: ...
+
+    def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Keys from ``start`` (inclusive) to ``stop`` (exclusive), in order, as one snapshot."""
+        ...
+
+    def write(self, changes: list[Change], *, sync: bool) -> None:
+        """All of ``changes`` or none, in order; a later change of the same key wins."""
+        ...
+
+    def size_bytes(self) -> int:
+        """Bytes on disk, about."""
+        ...
+
+    def close(self) -> None: ...

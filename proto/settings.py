@@ -1,0 +1,39 @@
+"""A queue's settings: one struct, checked in one place, the same on both wires and on disk."""
+
+from __future__ import annotations
+
+import msgspec
+
+from weft import limits
+from weft.errors import InvalidArgument
+
+
+class Settings(msgspec.Struct, frozen=True, array_like=True):
+    """What `create_queue` takes. Fields are only ever added at the end: this is stored."""
+
+    #: How long a pop lends a message before it is delivered again.
+    lease_ms: int = 30_000
+    #: Deliveries after which a message moves to `dead_letter`; 0 means never.
+    max_deliveries: int = 0
+    #: The queue that takes what was delivered too often; "" for none.
+    dead_letter: str = ""
+    #: Messages older than this are dropped; 0 keeps them until they are acked.
+    retention_ms: int = 0
+    #: How long a (producer, batch) and a dedup key are remembered.
+    dedup_window_ms: int = 300_000
+    #: A push that would exceed this many messages is refused with QueueFull; 0 for no limit.
+    max_messages: int = 0
+
+    def check(self) -> None:
+        limits.check_range("lease_ms", self.lease_ms, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX)
+        limits.check_range("max_deliveries", self.max_deliveries, 0, limits.MAX_DELIVERIES_MAX)
+        limits.check_range("retention_ms", self.retention_ms, 0, limits.RETENTION_MS_MAX)
+        limits.check_range("dedup_window_ms", self.dedup_window_ms, 0, limits.DEDUP_WINDOW_MS_MAX)
+        limits.check_range("max_messages", self.max_messages, 0, 1 << 40)
+        if self.dead_letter:
+            limits.check_queue_name(self.dead_letter)
+        if bool(self.max_deliveries) != bool(self.dead_letter):
+            raise InvalidArgument(
+                "max_deliveries and dead_letter go together: without a dead letter queue a message "
+                "that failed too often would have to be dropped"
+            )

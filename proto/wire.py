@@ -1,0 +1,341 @@
+"""The ZeroMQ data path: requests and answers, one struct per verb.
+
+A request is a multipart message ``[call, payload...]``, an answer ``[reply, payload...]``. The
+first frame is msgpack, decoded straight into one of these structs, so a frame of another shape is
+refused before any code sees it. Every struct is an array on the wire whose first element is the
+verb; fields are only ever added at the end, with a default.
+
+Payload frames carry message batches as they are stored (see ``Payload``): the node does not take
+them apart on the way in or out unless a pop wants a part of a batch. ``Push`` has exactly one
+payload frame, ``Popped`` and ``Peeked`` have one per lent range, every other verb has none.
+
+The gRPC service fills the same structs, so one handler stands behind both wires.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from .settings import Settings
+
+#: Raised when an old peer could misread a new frame; a node refuses any other.
+WIRE_VERSION = 1
+
+
+class Payload(msgspec.Struct, array_like=True, frozen=True):
+    """A batch's messages by column; `headers` and `keys` are nil or as long as `bodies`."""
+
+    bodies: list[bytes]
+    headers: list[dict[str, str] | None] | None = None
+    keys: list[str | None] | None = None
+
+
+# --- requests ---------------------------------------------------------------------------------
+
+
+class Request(msgspec.Struct, array_like=True, frozen=True):
+    """Base of all requests."""
+
+
+class Push(Request, tag="push"):
+    queue: str
+    producer: int
+    batch: int
+    count: int
+    delay_ms: int = 0
+    priority: int = 0
+    dedup_key: str | None = None
+
+
+class Pop(Request, tag="pop"):
+    queue: str
+    limit: int
+    wait_ms: int = 0
+    #: 0 means the queue's own lease_ms.
+    lease_ms: int = 0
+
+
+class Peek(Request, tag="peek"):
+    queue: str
+    limit: int
+
+
+class Receipt(msgspec.Struct, array_like=True, frozen=True):
+    """Names a lease and, by index in its batch, some of its messages; no ranges means all."""
+
+    partition: int
+    lsn: int
+    nonce: int
+    ranges: list[tuple[int, int]] = []
+
+
+class Ack(Request, tag="ack"):
+    queue: str
+    receipts: list[Receipt]
+
+
+class Nack(Request, tag="nack"):
+    queue: str
+    receipts: list[Receipt]
+    delay_ms: int = 0
+    reason: str = ""
+    #: False gives messages back that the caller never looked at: no delivery is counted.
+    counted: bool = True
+
+
+class Extend(Request, tag="extend"):
+    queue: str
+    receipts: list[Receipt]
+    lease_ms: int
+
+
+class CreateQueue(Request, tag="create_queue"):
+    queue: str
+    settings: Settings
+
+
+class UpdateQueue(Request, tag="update_queue"):
+    """Changes the settings named in `changes`; the others stay."""
+
+    queue: str
+    changes: dict[str, int | str]
+
+
+class DeleteQueue(Request, tag="delete_queue"):
+    queue: str
+
+
+class ListQueues(Request, tag="list_queues"):
+    prefix: str = ""
+    #: Names after this one: pages of `limit`.
+    after: str = ""
+    limit: int = 1000
+
+
+class DescribeQueue(Request, tag="describe_queue"):
+    queue: str
+
+
+class PurgeQueue(Request, tag="purge_queue"):
+    queue: str
+
+
+class Redrive(Request, tag="redrive"):
+    """Sends dead letters back to the queues they came from; `limit` 0 means all."""
+
+    queue: str
+    limit: int = 0
+
+
+class Insert(Request, tag="insert"):
+    key: str
+    value: bytes
+
+
+class Lookup(Request, tag="lookup"):
+    key: str
+
+
+class Remove(Request, tag="remove"):
+    key: str
+
+
+class Append(Request, tag="append"):
+    key: str
+    value: bytes
+
+
+class CompareAndSwap(Request, tag="compare_and_swap"):
+    """`old` nil: only if the key is absent; `new` nil: remove it."""
+
+    key: str
+    old: bytes | None
+    new: bytes | None
+
+
+class View(Request, tag="view"):
+    """Who is in the cluster, and where its ports are."""
+
+
+class Status(Request, tag="status"):
+    """This node's own figures."""
+
+
+QUEUE_REQUESTS = (
+    Push | Pop | Peek | Ack | Nack | Extend
+    | CreateQueue | UpdateQueue | DeleteQueue | ListQueues | DescribeQueue | PurgeQueue | Redrive
+)  # fmt: skip
+TABLE_REQUESTS = Insert | Lookup | Remove | Append | CompareAndSwap
+AnyRequest = QUEUE_REQUESTS | TABLE_REQUESTS | View | Status
+
+# --- answers ----------------------------------------------------------------------------------
+
+
+class Answer(msgspec.Struct, array_like=True, frozen=True):
+    """Base of all answers."""
+
+
+class Failure(Answer, tag="failure"):
+    code: str
+    message: str
+    retriable: bool
+
+
+class Pushed(Answer, tag="pushed"):
+    """Where the batch is. A duplicate gets the ids of the first push."""
+
+    partition: int
+    producer: int
+    batch: int
+    count: int
+    duplicate: bool
+    #: "disk" (fsynced before this answer) or "os" (in the page cache).
+    durability: str
+
+
+class Lent(msgspec.Struct, array_like=True, frozen=True):
+    """Messages `first` to `first + count - 1` of one batch, lent under one nonce.
+
+    In a `Peeked` the nonce is 0 and nothing was lent. Its payload frame holds just these messages.
+    """
+
+    partition: int
+    lsn: int
+    nonce: int
+    first: int
+    count: int
+    producer: int
+    batch: int
+    #: Including this one.
+    deliveries: int
+    #: When the batch was pushed, in milliseconds since 1970.
+    pushed_ms: int
+    lease_ms: int
+    priority: int = 0
+    #: Why it is a dead letter, if it is one.
+    reason: str = ""
+
+
+class Popped(Answer, tag="popped"):
+    lent: list[Lent]
+
+
+class Peeked(Answer, tag="peeked"):
+    lent: list[Lent]
+
+
+class Settled(Answer, tag="settled"):
+    """What an ack, nack or extend did, in messages."""
+
+    done: int
+    #: Acked before under this very receipt: a retry.
+    already: int
+    #: Positions, in the request's receipts, whose lease (or part of it) is lost.
+    lost: list[int]
+
+
+class QueueInfo(msgspec.Struct, array_like=True, frozen=True):
+    name: str
+    settings: Settings
+    ready: int
+    leased: int
+    delayed: int
+    bytes: int
+    #: Age of the oldest waiting message, in milliseconds; 0 when there is none.
+    oldest_ms: int
+    pushed: int
+    delivered: int
+    acked: int
+    dead_lettered: int
+    expired_leases: int
+    duplicates: int
+    waiting_pops: int
+
+
+class Queues(Answer, tag="queues"):
+    queues: list[QueueInfo]
+    more: bool
+
+
+class Created(Answer, tag="created"):
+    """`created` is False when a queue with exactly these settings was there already."""
+
+    created: bool
+
+
+class Done(Answer, tag="done"):
+    """`count`: the messages that were purged, deleted or redriven."""
+
+    count: int = 0
+
+
+class Value(Answer, tag="value"):
+    value: bytes | None
+
+
+class Swapped(Answer, tag="swapped"):
+    swapped: bool
+    #: What stood there; nil when nothing did.
+    current: bytes | None
+
+
+class NodeInfo(msgspec.Struct, array_like=True, frozen=True):
+    node: str
+    grpc: str
+    zmq: str
+    state: str
+
+
+class ViewInfo(Answer, tag="view"):
+    cluster: str
+    version: int
+    partitions: int
+    nodes: list[NodeInfo]
+    wire_version: int = WIRE_VERSION
+
+
+class StatusInfo(Answer, tag="status"):
+    node: str
+    version: str
+    uptime_ms: int
+    durability: str
+    queues: int
+    ready: int
+    leased: int
+    delayed: int
+    store_bytes: int
+    free_bytes: int
+    reserve_bytes: int
+    commits: int
+    cpu_us: int
+    rss_bytes: int
+
+
+AnyAnswer = (
+    Failure | Pushed | Popped | Peeked | Settled | Queues | Created | Done
+    | Value | Swapped | ViewInfo | StatusInfo
+)  # fmt: skip
+
+# --- frames -----------------------------------------------------------------------------------
+
+
+class Call(msgspec.Struct, array_like=True, frozen=True):
+    """The first frame of a request. `rid` is the caller's own number, echoed in the reply."""
+
+    version: int
+    rid: int
+    request: AnyRequest
+
+
+class Reply(msgspec.Struct, array_like=True, frozen=True):
+    """The first frame of an answer."""
+
+    rid: int
+    answer: AnyAnswer
+
+
+_encoder = msgspec.msgpack.Encoder()
+encode = _encoder.encode
+decode_call = msgspec.msgpack.Decoder(Call).decode
+decode_reply = msgspec.msgpack.Decoder(Reply).decode
+decode_payload = msgspec.msgpack.Decoder(Payload).decode

@@ -1,0 +1,1 @@
+"""The queue engine: pure. No socket, thread, clock, randomness or disk."""

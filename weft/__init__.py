@@ -1,0 +1,1 @@
+"""Weft: a durable message queue woven over all your machines."""
