@@ -18,7 +18,9 @@ from typing import Protocol
 Change = tuple[bytes, bytes | None]
 
 
-class Store(Protocol):
+class Reader(Protocol):
+    """A store as the pure core sees it: to be read, never written."""
+
     @property
     def path(self) -> str:
         """Where it lives, for messages to people."""
@@ -30,6 +32,8 @@ class Store(Protocol):
         """Keys from ``start`` (inclusive) to ``stop`` (exclusive), in order, as one snapshot."""
         ...
 
+
+class Store(Reader, Protocol):
     def write(self, changes: list[Change], *, sync: bool) -> None:
         """All of ``changes`` or none, in order; a later change of the same key wins."""
         ...
