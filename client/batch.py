@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 import msgspec
 
@@ -26,8 +26,8 @@ KeysColumn = list[str | None]
 
 _BODY_TYPES: Final = (bytes, bytearray, memoryview)
 _ONLY_BYTES: Final = {bytes}
-#: Room for the encoding itself: array and length marks, at most 5 bytes for each message.
-_MARK_BYTES: Final = 5
+#: Room for the encoding itself: a length mark has at most 5 bytes, and so has the array's own.
+_MARKS_BYTES: Final = 5 * (limits.BATCH_COUNT_MAX + 8)
 
 
 class Columns(NamedTuple):
@@ -46,9 +46,9 @@ class Columns(NamedTuple):
 
 
 class Encoded(NamedTuple):
-    """One batch's payload frame."""
+    """One batch's payload frame, and how many messages it holds."""
 
-    count: int
+    messages: int
     frame: bytes
 
 
@@ -67,12 +67,11 @@ def check_bodies(bodies: Sequence[Body]) -> list[bytes]:
     """Many bodies as bytes; a list of bytes is not copied."""
     if isinstance(bodies, (str, *_BODY_TYPES)):
         raise InvalidArgument("give a list of bodies; push takes a single one")
-    column = bodies if isinstance(bodies, list) else list(bodies)
-    if not set(map(type, column)) <= _ONLY_BYTES:
-        for body in column:
-            if not isinstance(body, _BODY_TYPES):
-                raise _not_bytes(body)
-        column = list(map(bytes, column))
+    column: list[bytes]
+    if set(map(type, bodies)) <= _ONLY_BYTES:
+        column = cast("list[bytes]", bodies if isinstance(bodies, list) else list(bodies))
+    else:
+        column = list(map(check_body, bodies))
     largest = max(map(len, column), default=0)
     if largest > limits.BODY_BYTES_MAX:
         raise _too_large(largest)
@@ -119,9 +118,7 @@ def check_keys(keys: Sequence[str | None] | None, count: int) -> KeysColumn | No
 def check_dedup_key(dedup_key: str) -> None:
     if not isinstance(dedup_key, str):
         raise InvalidArgument(f"a dedup key is a text, not {type(dedup_key).__name__}")
-    limits.check_range(
-        "bytes of dedup_key", text_bytes(dedup_key), 1, limits.DEDUP_KEY_BYTES_MAX
-    )
+    limits.check_range("bytes of dedup_key", text_bytes(dedup_key), 1, limits.DEDUP_KEY_BYTES_MAX)
 
 
 def text_bytes(text: str) -> int:
@@ -145,7 +142,7 @@ def batches(columns: Columns) -> Iterator[Encoded]:
         return
     start = done = 0
     while start < count:
-        stop = bisect_right(ends, done + limits.BATCH_BYTES_MAX - _MARK_BYTES * count)
+        stop = bisect_right(ends, done + limits.BATCH_BYTES_MAX - _MARKS_BYTES)
         stop = min(max(stop, start + 1), start + limits.BATCH_COUNT_MAX)
         yield from _encoded(columns.part(start, stop))
         start, done = stop, ends[stop - 1]

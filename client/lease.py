@@ -91,14 +91,18 @@ def claims(queue: str, messages: Iterable[BaseMessage]) -> list[Claim]:
     """The messages by lease. Whole leases, the usual case, are never looked at one by one."""
     unique = set(messages)
     counts: Counter[Lease] = Counter(map(_lease_of, unique))
-    parts = {lease: [] for lease, count in counts.items() if count != lease.lent.count}
+    parts: dict[Lease, list[int]] = {
+        lease: [] for lease, count in counts.items() if count != lease.lent.count
+    }
     for message in unique if parts else ():
         if (part := parts.get(message._lease)) is not None:
             part.append(message._index)
     found = []
     for lease in counts:
         if lease.queue != queue:
-            raise InvalidArgument(f"a message of the queue {lease.queue} is not {queue}'s to settle")
+            raise InvalidArgument(
+                f"a message of the queue {lease.queue} is not {queue}'s to settle"
+            )
         if not lease.lent.nonce:
             raise UsageError("a peeked message is not lent: pop it to settle it")
         claim = Claim(lease, parts.get(lease) or lease.indexes())
@@ -141,8 +145,9 @@ def lost_error(lost: Sequence[Claim]) -> LeaseLost:
     ids = [str(claim.lease.id(index)) for claim in lost for index in claim.indexes[:NAMED_MAX]]
     named = ", ".join(ids[:NAMED_MAX]) + (", ..." if total > NAMED_MAX else "")
     return LeaseLost(
-        f"the lease of {total} message{'s' if total > 1 else ''} is lost ({named}): delivered again "
-        "already, or soon; any others were settled. Extend leases, or pop with a longer lease_ms"
+        f"the lease of {total} message{'s' if total > 1 else ''} is lost ({named}): delivered "
+        "again already, or soon; any others were settled. Extend in time, or pop with a longer "
+        "lease_ms"
     )
 
 

@@ -12,7 +12,7 @@ from weft.proto.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class QueueStats:
-    """Counts of messages, if nothing else is said. Those from `pushed` on: since the node started."""
+    """Counts of messages; those from `pushed` on are since the node started."""
 
     name: str
     settings: Settings

@@ -32,6 +32,7 @@ import xxhash
 from weft.errors import StorageError, StoreDamaged, StoreLocked, StoreVersion
 
 from .leveldb import LevelStore
+from .syncmark import sync_folder
 
 #: The newest data format that this code reads, and the one it writes.
 FORMAT: Final = 1
@@ -221,8 +222,4 @@ def _write(file: Path, data: bytes) -> None:
 
 def _rename(source: Path, target: Path) -> None:
     source.rename(target)
-    folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_folder(str(target.parent))

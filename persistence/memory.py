@@ -54,7 +54,10 @@ class MemoryStore:
 
     def write(self, changes: list[Change], *, sync: bool) -> None:
         self._check()
+        assert all(key for key, _ in changes), "a key is never empty"
         if self._next_failure is not None:
+            # Whether a failed write is on disk is not known, so a crash may keep it.
+            self._unsynced.append(list(changes))
             self._failure = f"{self._path}: a write failed: {self._next_failure}"
             raise StorageError(self._failure) from self._next_failure
         for key, value in changes:
@@ -63,6 +66,9 @@ class MemoryStore:
         if sync:
             _settle(self._durable, self._unsynced)
             self._unsynced.clear()
+
+    def compact(self, start: bytes, stop: bytes) -> None:
+        self._check()
 
     def size_bytes(self) -> int:
         self._check()
@@ -94,8 +100,13 @@ class MemoryStore:
         assert value, f"the value under {key.hex()} is empty: it has no bit to flip"
         value[rng.randrange(len(value))] ^= 1 << rng.randrange(8)
         self._rows[key] = bytes(value)
-        if key in self._durable:
-            self._durable[key] = bytes(value)
+        # It stays so after a crash: in the newest write of that key, or below all of them.
+        for changes in reversed(self._unsynced):
+            for place in reversed(range(len(changes))):
+                if changes[place][0] == key:
+                    changes[place] = key, bytes(value)
+                    return
+        self._durable[key] = bytes(value)
 
     def _check(self) -> None:
         if self._failure is not None:

@@ -2,9 +2,9 @@
 
 A store is an ordered map of byte strings. Everything that changes goes through ``write``, which
 is atomic: after a crash either all of it is there or none. With ``sync=True`` it is on disk when
-``write`` returns. Reads see every completed write. A store that raised ``StorageError`` from a
+``write`` returns, and so is every earlier write. Reads see every completed write. A store that raised ``StorageError`` from a
 write is *failed*: it refuses everything after that, because LevelDB may lose acknowledged writes
-once a disk was full, and the process must end.
+once a disk was full, and the process must end. A key is never empty.
 
 One thread writes; reads may come from others.
 """
@@ -36,6 +36,10 @@ class Reader(Protocol):
 class Store(Reader, Protocol):
     def write(self, changes: list[Change], *, sync: bool) -> None:
         """All of ``changes`` or none, in order; a later change of the same key wins."""
+        ...
+
+    def compact(self, start: bytes, stop: bytes) -> None:
+        """Give back the space of what was deleted in this range. Slow; other calls go on."""
         ...
 
     def size_bytes(self) -> int:

@@ -37,6 +37,8 @@ def pop(state: State, request: wire.Pop, to: object) -> None:
 
 
 def _wait(state: State, queue: Queue, request: wire.Pop, to: object) -> None:
+    if to in state.waiting:
+        return  # the same request, sent again by a caller that grew impatient
     if len(queue.waiters) >= WAITERS_MAX:
         raise Overloaded(f"{WAITERS_MAX} pops wait at {queue.name} already")
     number = state.entropy()
