@@ -72,18 +72,19 @@ class LevelStore:
         self._failure: StorageError | None = None
         self._users = 0
         self._gate = threading.Condition()
+        #: The number of the newest write.
+        self._commit: int
         try:
             if create and not (os.path.isdir(self._path) and os.listdir(self._path)):
                 self._db, self._mark = _make(self._path)
+                self._commit = 0
             else:
-                self._db, self._mark = _open(self._path)
+                self._db, self._mark, self._commit = _open(self._path)
         except OSError as error:
             raise StorageError(
                 f"{self._path} cannot be opened: {_text(error)}. "
                 "Check the disk, and that this user may write there"
             ) from error
-        #: The number of the newest write.
-        self._commit = integrity.unpack_commit(self._db.get(COMMIT_KEY))
         #: Whether writes came after the last synced one.
         self._unsynced = False
 
@@ -226,7 +227,7 @@ def _make(path: str) -> tuple[Any, SyncMark]:
         raise
 
 
-def _open(path: str) -> tuple[Any, SyncMark]:
+def _open(path: str) -> tuple[Any, SyncMark, int]:
     if not os.path.exists(path):
         raise StoreDamaged(f"{path} is missing. {RESTORE}")
     mark = SyncMark(path, create=False)
@@ -234,21 +235,25 @@ def _open(path: str) -> tuple[Any, SyncMark]:
         newest_log = integrity.check(path, mark.commit)
         db = _level(path, create=False)
         try:
+            commit = _read_commit(db, path)
             # The newest log may have been empty, rightly or not: what LevelDB now has decides.
-            commit = integrity.unpack_commit(db.get(COMMIT_KEY, verify_checksums=True))
             if commit < mark.commit:
                 raise integrity.ends_early(newest_log, commit, mark.commit)
         except BaseException:
             db.close()
             raise
-    except plyvel.CorruptionError as error:
-        where = integrity.find_bad_table(path, COMMIT_KEY, COMMIT_KEY)
-        mark.close()
-        raise StoreDamaged(f"{where} cannot be read: {_text(error)}. {RESTORE}") from error
     except BaseException:
         mark.close()
         raise
-    return db, mark
+    return db, mark, commit
+
+
+def _read_commit(db: Any, path: str) -> int:
+    try:
+        return integrity.unpack_commit(db.get(COMMIT_KEY, verify_checksums=True))
+    except plyvel.Error as error:
+        where = integrity.find_bad_table(path, COMMIT_KEY, COMMIT_KEY)
+        raise StoreDamaged(f"{where} cannot be read: {_text(error)}. {RESTORE}") from error
 
 
 def _level(path: str, *, create: bool) -> Any:

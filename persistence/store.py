@@ -2,9 +2,9 @@
 
 A store is an ordered map of byte strings. Everything that changes goes through ``write``, which
 is atomic: after a crash either all of it is there or none. With ``sync=True`` it is on disk when
-``write`` returns, and so is every earlier write. Reads see every completed write. A store that raised ``StorageError`` from a
-write is *failed*: it refuses everything after that, because LevelDB may lose acknowledged writes
-once a disk was full, and the process must end. A key is never empty.
+``write`` returns, and so is every earlier write. Reads see every completed write. A key is never
+empty. A store that raised ``StorageError`` from a write is *failed*: it refuses everything after
+that, because LevelDB may lose acknowledged writes once a disk was full, and the process must end.
 
 One thread writes; reads may come from others.
 """

@@ -46,7 +46,7 @@ def _handle(data: bytes, at: int) -> tuple[tuple[int, int], int]:
 def _block_is_good(data: bytes, block: tuple[int, int]) -> bool:
     offset, size = block
     kind, checksum = _trailer.unpack_from(data, offset + size)
-    return kind == 0 and masked(crc32c(data[offset : offset + size + 1])) == checksum
+    return bool(kind == 0 and masked(crc32c(data[offset : offset + size + 1])) == checksum)
 
 
 def _entries(data: bytes, index: tuple[int, int]) -> Iterator[tuple[int, int]]:

@@ -61,10 +61,8 @@ class AsyncAsk:
         self, request: wire.AnyRequest, future: asyncio.Future[_Answered], ticket: int
     ) -> _Answered:
         try:
-            if isinstance(request, wire.Pop):
-                with self._gate.waiting(future):
-                    return await future
-            return await future
+            with self._gate.awaiting(future, idly=isinstance(request, wire.Pop)):
+                return await future
         except (asyncio.CancelledError, ShuttingDown):
             self._ask.cancel(ticket)
             if future.done() and not future.cancelled() and future.exception() is None:

@@ -24,8 +24,8 @@ from .address import PORT_MAX, Address
 ENVIRONMENT_PREFIX = "WEFT_"
 #: Larger than any disk or memory; it only keeps nonsense out.
 BYTES_MAX = 1 << 50
-#: One process has file descriptors for about this many.
-CONNECTIONS_MAX = 100_000
+#: Each waiting call is a task and some 10 kB.
+CALLS_MAX = 100_000
 GRACE_MS_MAX = 600 * SECOND_MS
 
 
@@ -52,9 +52,7 @@ class Config:
         256 * MIB, "Free disk space below which pushes are refused; acks still work."
     )
     cache_bytes: int = _setting(64 * MIB, "Memory for the bodies of waiting messages.")
-    connections_max: int = _setting(
-        10_000, "gRPC calls under way, and ZeroMQ connections, at most; more are refused."
-    )
+    calls_max: int = _setting(10_000, "gRPC calls under way at most; more are refused.")
     grace_ms: int = _setting(
         5 * SECOND_MS, "Time for calls under way to finish when the node is told to stop."
     )
@@ -77,7 +75,7 @@ class Config:
             raise InvalidArgument("data must name a directory")
         check_range("reserve_bytes", self.reserve_bytes, 0, BYTES_MAX)
         check_range("cache_bytes", self.cache_bytes, 0, BYTES_MAX)
-        check_range("connections_max", self.connections_max, 1, CONNECTIONS_MAX)
+        check_range("calls_max", self.calls_max, 1, CALLS_MAX)
         check_range("grace_ms", self.grace_ms, 0, GRACE_MS_MAX)
         self._validate_addresses()
 

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import socket
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Final
 
@@ -53,24 +54,29 @@ _OPTIONS: Final[list[tuple[str, Any]]] = [
 
 
 class GrpcEdge:
-    """Start it once, stop it once; both from any thread but its own."""
+    """Started once; stopped from any thread but its own."""
 
     def __init__(self, config: Config, ask: Ask) -> None:
         self._config = config
         self._ask = ask
+        self._on_bound: Callable[[Address], None] = lambda bound: None
         self._bound: Future[Address] = Future()
         self._thread = threading.Thread(target=self._run, name="grpc", daemon=True)
 
-    def start(self) -> Address:
-        """Serves; returns where. Raises InvalidArgument when it cannot listen there."""
+    def start(self, on_bound: Callable[[Address], None] = lambda bound: None) -> Address:
+        """Serves; returns where. `on_bound` is told before the first call can come.
+
+        Raises InvalidArgument when it cannot listen there.
+        """
+        self._on_bound = on_bound
         self._thread.start()
         return self._bound.result()
 
     def stop(self, grace_s: float) -> None:
-        """Lets calls under way finish within the grace, then ends."""
+        """Lets calls under way finish within the grace, then ends. Asked again, it does nothing."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stopping.set_result, grace_s)
-        self._thread.join()
+            self._thread.join()
 
     def _run(self) -> None:
         try:
@@ -93,16 +99,15 @@ class GrpcEdge:
             raise InvalidArgument(_why_not(address)) from None
         for service in SERVICES:
             await healthy.set(service, health_pb2.HealthCheckResponse.SERVING)
-        await server.start()
         bound = Address(address.host, port)
+        self._on_bound(bound)
+        await server.start()
         log.info("gRPC listens", extra=fields(address=str(bound)))
         self._bound.set_result(bound)
         await self._drain(server, gate, healthy, await self._stopping)
 
     def _server(self, gate: Gate, healthy: Any) -> grpc.aio.Server:
-        server = grpc.aio.server(
-            options=_OPTIONS, maximum_concurrent_rpcs=self._config.connections_max
-        )
+        server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=self._config.calls_max)
         asking = AsyncAsk(self._ask, gate)
         add: Any = weft_pb2_grpc
         add.add_QueueServicer_to_server(QueueService(gate, asking), server)
@@ -122,6 +127,7 @@ class GrpcEdge:
             await asyncio.wait_for(gate.idle(), grace_s)
         except TimeoutError:
             log.warning("calls were cut off", extra=fields(grace_s=grace_s))
+            gate.cut()
         await server.stop(FLUSH_S)
         log.info("gRPC stopped")
 

@@ -16,6 +16,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
@@ -64,10 +65,10 @@ def _serve_directory(config: Config, directory: DataDirectory, ends: _Ends) -> i
         try:
             # The node is there before its public face, so that the first call finds it.
             node.start(on_end=lambda: ends.put("the node ended"))
-            grpc = config.advertised(edge.start())
-            node.grpc_address = str(grpc)
-            with _address_file(directory, grpc, config.advertised(node.zmq_address)):
-                _greet(config, directory, grpc, config.advertised(node.zmq_address))
+            grpc = config.advertised(edge.start(on_bound=partial(_tell, config, node)))
+            zmq = config.advertised(node.zmq_address)
+            with _address_file(directory, grpc, zmq):
+                _greet(config, directory, grpc, zmq)
                 reason = ends.get()
                 log.info("stopping", extra=fields(reason=reason))
                 edge.stop(0 if node.failure else config.grace_ms / 1000)
@@ -77,6 +78,10 @@ def _serve_directory(config: Config, directory: DataDirectory, ends: _Ends) -> i
         return _outcome(node.failure)
     finally:
         store.close()
+
+
+def _tell(config: Config, node: Node, bound: Address) -> None:
+    node.grpc_address = str(config.advertised(bound))
 
 
 def _outcome(failure: Exception | None) -> int:

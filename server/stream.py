@@ -45,7 +45,7 @@ class Stream:
             first = min(loan.until for loan in self._out.values())
             timer = self._loop.call_at(first, self._wake)
             try:
-                with gate.waiting(self._woken):
+                with gate.awaiting(self._woken, idly=True):
                     await self._woken
             finally:
                 timer.cancel()

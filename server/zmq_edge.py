@@ -34,7 +34,8 @@ ROUND_MESSAGES_MAX: Final = 64
 ROUND_BYTES_MAX: Final = 16 * MIB
 _HEARTBEAT_MS: Final = 5000
 _FLUSH_MS: Final = 500
-_COPY_BELOW: Final = 64 * 1024
+#: Below this a copy is cheaper than keeping the buffer alive until another thread has sent it.
+_COPY_BELOW: Final = MIB
 
 
 class Caller(NamedTuple):

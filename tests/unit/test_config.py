@@ -50,7 +50,7 @@ def test_the_file_can_be_named_in_the_environment(tmp_path: Path) -> None:
 def test_every_setting_can_come_from_the_environment(name: str) -> None:
     changed: dict[str, Any] = {
         "data": "x", "listen": "127.0.0.1:1", "zmq_listen": "127.0.0.1:2", "advertise": "h",
-        "durability": "os", "reserve_bytes": 1, "cache_bytes": 1, "connections_max": 1,
+        "durability": "os", "reserve_bytes": 1, "cache_bytes": 1, "calls_max": 1,
         "grace_ms": 1, "insecure": True, "log_level": "error", "log_format": "json",
     }  # fmt: skip
     loaded = load({}, {environment_name(name): str(changed[name])})
@@ -107,8 +107,8 @@ def test_a_wrong_variable_is_refused_by_its_name(name: str, text: str, says: str
         ("durability", "none"),
         ("reserve_bytes", -1),
         ("cache_bytes", settings.BYTES_MAX + 1),
-        ("connections_max", 0),
-        ("connections_max", settings.CONNECTIONS_MAX + 1),
+        ("calls_max", 0),
+        ("calls_max", settings.CALLS_MAX + 1),
         ("grace_ms", settings.GRACE_MS_MAX + 1),
         ("log_level", "loud"),
         ("log_format", "xml"),
