@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
+import resource
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-import plyvel
 import pytest
 
 from weft.errors import StorageError
@@ -28,27 +29,19 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     made.close()
 
 
-def fail_next_write(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The disk fails: a real disk's failure is in the process tests, here LevelDB's word for it."""
+@contextmanager
+def failing_disk(store: Store) -> Iterator[None]:
+    """Writes fail: in memory by the switch, on disk because files may not grow any more."""
     if isinstance(store, MemoryStore):
-        store.fail_next_write(OSError("No space left on device"))
+        store.fail_next_write(OSError("File too large"))
+        yield
         return
-    assert isinstance(store, LevelStore)
-
-    class Batch:
-        def put(self, key: bytes, value: bytes) -> None: ...
-
-        def write(self) -> None:
-            raise plyvel.IOError(b"IO error: 000003.log: No space left on device")
-
-    class Level:
-        def __init__(self, real: plyvel.DB) -> None:
-            self.close = real.close
-
-        def write_batch(self, *, sync: bool) -> Batch:
-            return Batch()
-
-    monkeypatch.setattr(store, "_db", Level(store._db))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def test_what_is_written_is_read(store: Store) -> None:
@@ -156,15 +149,15 @@ CALLS: list[Callable[[Store], object]] = [
 ]
 
 
-def test_a_failed_store_refuses_everything(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_store_refuses_everything(store: Store) -> None:
     store.write([(b"a", b"v"), (b"b", b"v")], sync=True)
     scan = store.scan(b"a", b"z")
-    fail_next_write(store, monkeypatch)
-    with pytest.raises(StorageError, match="No space left") as failure:
-        store.write([(b"c", b"v")], sync=True)
+    with failing_disk(store), pytest.raises(StorageError, match="File too large") as failure:
+        store.write([(b"c", b"v" * 100_000)], sync=True)
     assert store.path in failure.value.message
-    for call in [*CALLS, lambda _: next(scan)]:
-        with pytest.raises(StorageError, match="No space left"):
+    calls: list[Callable[[Store], object]] = [*CALLS, lambda _: next(scan)]
+    for call in calls:
+        with pytest.raises(StorageError, match="File too large"):
             call(store)
     store.close()
 
@@ -174,7 +167,8 @@ def test_a_closed_store_refuses_everything(store: Store) -> None:
     scan = store.scan(b"a", b"z")
     store.close()
     store.close()
-    for call in [*CALLS, lambda _: next(scan)]:
+    calls: list[Callable[[Store], object]] = [*CALLS, lambda _: next(scan)]
+    for call in calls:
         with pytest.raises(StorageError, match="closed"):
             call(store)
 
