@@ -49,6 +49,7 @@ class Dealer:
         self.address = address
         self._socket = context.socket(zmq.DEALER)
         self._monitor: zmq.Socket[bytes] | None = None
+        self._closed = False
         try:
             self._configure()
             self._monitor = self._socket.get_monitor_socket(UP | DOWN)
@@ -133,6 +134,9 @@ class Dealer:
         return [int(self._socket.getsockopt(zmq.FD)), int(self._monitor.getsockopt(zmq.FD))]
 
     def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
         if self._monitor is not None:
             with contextlib.suppress(ContextEnded):
                 self._socket.disable_monitor()

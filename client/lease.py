@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 NAMED_MAX: Final = 3
 
 _lease_of = attrgetter("_lease")
-_index_of = attrgetter("_index")
 
 
 class Settler(Protocol):
@@ -87,7 +86,7 @@ class Claim(NamedTuple):
         return wire.Receipt(lent.partition, lent.lsn, lent.nonce, ranges)
 
 
-def claims(queue: str, messages: Iterable[BaseMessage]) -> list[Claim]:
+def group(messages: Iterable[BaseMessage]) -> list[Claim]:
     """The messages by lease. Whole leases, the usual case, are never looked at one by one."""
     unique = set(messages)
     counts: Counter[Lease] = Counter(map(_lease_of, unique))
@@ -97,18 +96,20 @@ def claims(queue: str, messages: Iterable[BaseMessage]) -> list[Claim]:
     for message in unique if parts else ():
         if (part := parts.get(message._lease)) is not None:
             part.append(message._index)
-    found = []
-    for lease in counts:
+    return [Claim(lease, parts.get(lease) or lease.indexes()) for lease in counts]
+
+
+def claims(queue: str, messages: Iterable[BaseMessage]) -> list[Claim]:
+    """The messages by lease, checked: all are this queue's, lent, and open."""
+    found = group(messages)
+    for claim in found:
+        lease = claim.lease
         if lease.queue != queue:
-            raise InvalidArgument(
-                f"a message of the queue {lease.queue} is not {queue}'s to settle"
-            )
+            raise InvalidArgument(f"a message of the queue {lease.queue} is not {queue}'s to settle")
         if not lease.lent.nonce:
             raise UsageError("a peeked message is not lent: pop it to settle it")
-        claim = Claim(lease, parts.get(lease) or lease.indexes())
         if lease.settled:
             _check_open(claim)
-        found.append(claim)
     return found
 
 

@@ -51,19 +51,36 @@ async def push_columns(
     priority: int,
     deadline: float,
 ) -> list[MessageId]:
-    """Stores all of it, in order, PIPELINE_MAX batches at a time."""
+    """Stores all of it and gives the ids; an error says how much was stored before it."""
+    stored, error = await store(session, queue, columns, delay_ms, priority, deadline)
+    if error is not None:
+        raise _partly(error, sum(pushed.count for pushed in stored), len(columns.bodies))
     ids: list[MessageId] = []
+    for pushed in stored:
+        first = int(MessageId.of(pushed.partition, pushed.producer, pushed.batch, 0))
+        ids.extend(map(MessageId, range(first, first + pushed.count)))
+    return ids
+
+
+async def store(
+    session: Session,
+    queue: str,
+    columns: Columns,
+    delay_ms: int,
+    priority: int,
+    deadline: float,
+) -> tuple[list[wire.Pushed], Exception | None]:
+    """What was stored, in order, PIPELINE_MAX batches at a time, and what stopped it."""
+    stored: list[wire.Pushed] = []
     encoded = batches(columns)
     while window := list(islice(encoded, PIPELINE_MAX)):
         pushes = list(_numbered(session, queue, window, delay_ms, priority))
-        answers = await _push_window(session, pushes, deadline)
-        failures = [end for end in answers if isinstance(end, Exception)]
-        for pushed in answers:
-            if isinstance(pushed, wire.Pushed):
-                ids.extend(_ids(pushed))
-        if failures:
-            raise _partly(failures[0], len(ids), len(columns.bodies))
-    return ids
+        ends = await _push_window(session, pushes, deadline)
+        stored += [end for end in ends if isinstance(end, wire.Pushed)]
+        failure = next((end for end in ends if isinstance(end, Exception)), None)
+        if failure is not None:
+            return stored, failure
+    return stored, None
 
 
 def _numbered(
@@ -86,11 +103,6 @@ async def _push_window(
         for (push, _), answer in zip(group, answers, strict=True):
             ends[push.batch] = answer
     return [ends[push.batch] for push, _ in pushes]
-
-
-def _ids(pushed: wire.Pushed) -> list[MessageId]:
-    first = int(MessageId.of(pushed.partition, pushed.producer, pushed.batch, 0))
-    return list(map(MessageId, range(first, first + pushed.count)))
 
 
 def _partly(error: Exception, stored: int, total: int) -> Exception:

@@ -28,7 +28,7 @@ from .batch import (
     check_keys,
     text_bytes,
 )
-from .lease import Claim
+from .lease import Claim, Settler
 from .link import Link
 from .message import M, unpack
 from .router import by_link
@@ -132,6 +132,13 @@ class QueueCore(Generic[M]):
         timeout_ms: int | None = None,
     ) -> list[M]:
         """Up to `limit` messages: what is there; if nothing is, what comes first in `wait_ms`."""
+        groups = await self.pop_groups(limit, wait_ms, lease_ms, timeout_ms, self)
+        return groups[0] if len(groups) == 1 else [m for group in groups for m in group]
+
+    async def pop_groups(
+        self, limit: int, wait_ms: int, lease_ms: int, timeout_ms: int | None, owner: Settler
+    ) -> list[list[M]]:
+        """As pop_many, a list for each lease; `owner` takes what becomes of the messages."""
         limits.check_range("limit", limit, 1, limits.POP_COUNT_MAX)
         limits.check_range("wait_ms", wait_ms, 0, limits.DAY_MS)
         if lease_ms:
@@ -144,8 +151,7 @@ class QueueCore(Generic[M]):
             answer, frames = await retry.ask(self.link, request, wire.Popped, deadline)
             left_ms = int((until - time.monotonic()) * 1000)
             if answer.lent or left_ms <= 0:
-                groups = unpack(self._make, self.name, answer.lent, frames, self)
-                return groups[0] if len(groups) == 1 else [m for group in groups for m in group]
+                return unpack(self._make, self.name, answer.lent, frames, owner)
             # An early "nothing": the wait was longer than a node allows, or the node is draining.
             await self.link.sleep(min(left_ms / 1000, retry.pause_s(tries)))
             tries += 1
@@ -196,6 +202,19 @@ class QueueCore(Generic[M]):
         )
         if lost:
             raise leases.lost_error(lost)
+
+    async def ack_claims(self, claims: list[Claim]) -> None:
+        """Acks what is marked as settled already."""
+        lost = await self.send_claims(claims, lambda r: wire.Ack(self.name, r), None)
+        if lost:
+            raise leases.lost_error(lost)
+
+    async def give_back(self, claims: list[Claim]) -> None:
+        """They were not looked at: others may have them, and no delivery is counted."""
+        leases.close(claims)
+        await self.send_claims(
+            claims, lambda receipts: wire.Nack(self.name, receipts, counted=False), None
+        )
 
     async def settle(
         self,

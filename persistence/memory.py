@@ -84,9 +84,10 @@ class MemoryStore:
         ``rng``, and is none without it.
         """
         kept = rng.randint(0, len(self._unsynced)) if rng else 0
-        _settle(self._durable, self._unsynced[:kept])
+        left = dict(self._durable)
+        _settle(left, self._unsynced[:kept])
         after = MemoryStore(self._path)
-        after.write(list(self._durable.items()), sync=True)
+        after.write(list(left.items()), sync=True)
         self.close()
         return after
 

@@ -27,7 +27,8 @@ def pop(state: State, request: wire.Pop, to: object) -> None:
     if request.lease_ms:
         limits.check_range("lease_ms", request.lease_ms, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX)
     state.check_leases(LEASES_MAX)
-    if queue.waiters or not queue.ready:  # who came first is served first
+    serve_waiters(state, queue)  # who came first is served first
+    if not queue.ready:
         if request.wait_ms:
             _wait(state, queue, request, to)
         else:

@@ -73,7 +73,9 @@ class WireClient:
     def send(self, request: wire.AnyRequest, *payload: bytes) -> int:
         """Sends a call and returns its number, without waiting for the answer."""
         rid = next(self._rids)
-        self.socket.send_multipart([wire.encode(wire.Call(wire.WIRE_VERSION, rid, request)), *payload])
+        self.socket.send_multipart(
+            [wire.encode(wire.Call(wire.WIRE_VERSION, rid, request)), *payload]
+        )
         return rid
 
     def receive(self, timeout_ms: int | None = None) -> tuple[int, wire.AnyAnswer, list[bytes]]:
