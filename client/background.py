@@ -59,6 +59,10 @@ class Background:
             raise
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
+    @property
+    def running(self) -> bool:
+        return os.getpid() == self._pid and not self._loop.is_closed()
+
     def check(self) -> None:
         if os.getpid() != self._pid:
             raise UsageError(
@@ -69,7 +73,7 @@ class Background:
             raise UsageError("the client is closed")
 
     def close(self) -> None:
-        if os.getpid() != self._pid or self._loop.is_closed():
+        if not self.running:
             return
         self.wait(self._shut())
         self._loop.call_soon_threadsafe(self._loop.stop)

@@ -8,13 +8,19 @@ from types import TracebackType
 from typing import Final, Unpack
 
 from weft import limits
+from weft.errors import WeftError
 from weft.proto import wire
 
+from .acks import OnLost
 from .admin import AdminCore, QueueSettings
+from .consumer import Consumer
 from .discovery import Discovery, parse_servers
+from .inbox import ConsumerOptions, Inbox
 from .kv import KvCore
 from .link_async import AsyncLink
 from .message import AsyncMessage
+from .outbox import ProducerOptions
+from .producer import Producer
 from .queue import QueueCore
 from .router import Router
 from .session import TIMEOUT_MS, Session, check_timeout
@@ -27,6 +33,87 @@ CONNECT_MS: Final = 5_000
 class Queue(QueueCore[AsyncMessage]):
     """A queue by name. Nothing is asked of the node until a verb is called."""
 
+    def __init__(self, session: Session, name: str, open_: Open) -> None:
+        super().__init__(session, name, AsyncMessage)
+        self._open = open_
+
+    def producer(
+        self,
+        *,
+        linger_ms: float = 5,
+        batch_count: int = 1000,
+        batch_bytes: int = limits.MIB,
+        in_flight: int = 8,
+        buffer_bytes: int = 64 * limits.MIB,
+        timeout_ms: int | None = None,
+    ) -> Producer:
+        """Pushes in the background, in batches: for many messages from many places.
+
+        A batch leaves when it has `batch_count` messages or `batch_bytes`, or after `linger_ms`;
+        `in_flight` are under way at once. Sending waits when `buffer_bytes` are not stored yet.
+        """
+        options = ProducerOptions(
+            linger_ms, batch_count, batch_bytes, in_flight, buffer_bytes, timeout_ms
+        )
+        return self._open.producer(self._session, self.name, options)
+
+    def consume(
+        self,
+        *,
+        prefetch: int = 1000,
+        batch: int = 500,
+        wait_ms: int = 5_000,
+        lease_ms: int = 0,
+        ack_linger_ms: float = 10,
+        stop_when_empty: bool = False,
+        idle_ms: int | None = None,
+        renew_for_ms: int = 3600 * limits.SECOND_MS,
+        on_lost: OnLost | None = None,
+    ) -> Consumer:
+        """Iterates the queue's messages, for ever unless told when to stop.
+
+        Up to `prefetch` messages are fetched ahead, `batch` at a time, and leases are renewed while
+        messages are unsettled (for `renew_for_ms` at most). Acks are gathered for `ack_linger_ms`;
+        `on_lost` is called with the ids of those that came too late. With `stop_when_empty` it ends
+        when there is nothing, with `idle_ms` when nothing came for that long.
+        """
+        options = ConsumerOptions(
+            prefetch, batch, wait_ms, lease_ms, ack_linger_ms,
+            0 if stop_when_empty else idle_ms, renew_for_ms, on_lost,
+        )  # fmt: skip
+        return self._open.consumer(self, options)
+
+
+class Open:
+    """The producers and consumers of a client that are not closed."""
+
+    def __init__(self) -> None:
+        self._producers: set[Producer] = set()
+        self._inboxes: set[Inbox[AsyncMessage]] = set()
+
+    def producer(self, session: Session, queue: str, options: ProducerOptions) -> Producer:
+        producer = Producer(session, queue, options, self._producers.discard)
+        self._producers.add(producer)
+        return producer
+
+    def consumer(self, queue: Queue, options: ConsumerOptions) -> Consumer:
+        consumer = Consumer(queue, options, self._inboxes.discard)
+        self._inboxes.add(consumer.inbox)
+        return consumer
+
+    async def close(self) -> None:
+        """Closes them all; the first error of a producer is raised when that is done."""
+        failures = []
+        for producer in list(self._producers):
+            try:
+                await producer.close()
+            except WeftError as error:
+                failures.append(error)
+        for inbox in list(self._inboxes):
+            await inbox.close()
+        if failures:
+            raise failures[0]
+
 
 class Client:
     """One connection to Weft. Use it with `async with`, or close it."""
@@ -36,11 +123,12 @@ class Client:
         self._link = AsyncLink(discovery)
         self._session = Session(Router(self._link, discovery.view.partitions), timeout_ms)
         self._admin = AdminCore(self._session)
+        self._open = Open()
         self.kv = KvCore(self._session)
 
     def queue(self, name: str) -> Queue:
         """A handle; the queue itself may not exist yet."""
-        return Queue(self._session, name, AsyncMessage)
+        return Queue(self._session, name, self._open)
 
     async def create_queue(self, name: str, **settings: Unpack[QueueSettings]) -> bool:
         """Makes a queue. False if it was there with these settings; with others: QueueExists."""
@@ -66,7 +154,11 @@ class Client:
         return await self._admin.status()
 
     async def close(self) -> None:
-        self._link.close()
+        """Flushes its producers, closes its consumers, ends what is under way."""
+        try:
+            await self._open.close()
+        finally:
+            self._link.close()
 
     async def __aenter__(self) -> Client:
         return self

@@ -7,7 +7,7 @@ and sent with others a moment later; `lost` counts those that came too late.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import TracebackType
 
 from weft.errors import WeftError
@@ -15,6 +15,7 @@ from weft.errors import WeftError
 from .inbox import ConsumerOptions, Inbox
 from .message import AsyncMessage
 from .queue import QueueCore
+from .shelf import Shelf
 
 
 class Consumer:
@@ -27,11 +28,10 @@ class Consumer:
         on_close: Callable[[Inbox[AsyncMessage]], None],
     ) -> None:
         self._loop = asyncio.get_running_loop()
-        self._shelf: asyncio.Queue[list[AsyncMessage] | WeftError | None] = asyncio.Queue()
-        self._current: Iterator[AsyncMessage] = iter(())
+        self._line: asyncio.Queue[list[AsyncMessage] | WeftError | None] = asyncio.Queue()
+        self._shelf = Shelf(self._line)
         self._ended = False
-        self._on_close = on_close
-        self.inbox = Inbox(queue, queue, options, _now, self._shelf.put_nowait)
+        self.inbox = Inbox(queue, queue, options, _now, self._shelf, on_close)
 
     @property
     def lost(self) -> int:
@@ -43,15 +43,14 @@ class Consumer:
 
     async def __anext__(self) -> AsyncMessage:
         while not self._ended:
-            for message in self._current:
+            for message in self._shelf.current:
                 if not message._lease.lost:
                     return message
-            batch = await self._shelf.get()
+            batch = await self._line.get()
             if isinstance(batch, list):
-                self._current = iter(batch)
+                self._shelf.current = iter(batch)
                 self.inbox.taken(len(batch))
                 continue
-            self._ended = True
             await self.close()
             if batch is not None:
                 raise batch
@@ -59,12 +58,8 @@ class Consumer:
 
     async def close(self) -> None:
         """Sends the acks and gives back what was not looked at."""
-        await self.inbox.close(self._unseen)
         self._ended = True
-        self._on_close(self.inbox)
-
-    def _unseen(self) -> list[AsyncMessage]:
-        return _drain(self._current, self._shelf)
+        await self.inbox.close()
 
     async def __aenter__(self) -> Consumer:
         return self
@@ -80,26 +75,8 @@ class Consumer:
     def __del__(self) -> None:
         # A loop that was left with `break`: nobody else can close this consumer any more.
         inbox = getattr(self, "inbox", None)
-        if inbox is None or inbox.closed or self._loop.is_closed():
-            return
-        current, shelf, on_close = self._current, self._shelf, self._on_close
-
-        async def close() -> None:
-            await inbox.close(lambda: _drain(current, shelf))
-            on_close(inbox)
-
-        self._loop.call_soon_threadsafe(lambda: asyncio.ensure_future(close()))
-
-
-def _drain(
-    current: Iterator[AsyncMessage], shelf: asyncio.Queue[list[AsyncMessage] | WeftError | None]
-) -> list[AsyncMessage]:
-    unseen = list(current)
-    while not shelf.empty():
-        batch = shelf.get_nowait()
-        if isinstance(batch, list):
-            unseen += batch
-    return unseen
+        if inbox is not None and not inbox.closed and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(inbox.abandon)
 
 
 def _now(callback: Callable[..., None], *arguments: object) -> None:

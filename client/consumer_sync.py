@@ -16,8 +16,7 @@ from .background import Background
 from .inbox import ConsumerOptions, Inbox
 from .message import Message
 from .queue import QueueCore
-
-_Shelf = queues.SimpleQueue[list[Message] | WeftError | None]
+from .shelf import Shelf
 
 
 class Consumer:
@@ -34,13 +33,12 @@ class Consumer:
         on_close: Callable[[Inbox[Message]], None],
     ) -> None:
         self._background = background
-        self._shelf: _Shelf = queues.SimpleQueue()
-        self._current: Iterator[Message] = iter(())
+        self._line: queues.SimpleQueue[list[Message] | WeftError | None] = queues.SimpleQueue()
+        self._shelf = Shelf(self._line)
         self._ended = False
-        self._on_close = on_close
         fetching = QueueCore(background.session, direct.name, Message)
         self.inbox = background.wait(
-            _open(fetching, direct, options, background.post, self._shelf.put)
+            _open(fetching, direct, options, background.post, self._shelf, on_close)
         )
 
     @property
@@ -53,15 +51,14 @@ class Consumer:
 
     def __next__(self) -> Message:
         while not self._ended:
-            for message in self._current:
+            for message in self._shelf.current:
                 if not message._lease.lost:
                     return message
-            batch = self._shelf.get()
+            batch = self._line.get()
             if isinstance(batch, list):
-                self._current = iter(batch)
+                self._shelf.current = iter(batch)
                 self._background.post(self.inbox.taken, len(batch))
                 continue
-            self._ended = True
             self.close()
             if batch is not None:
                 raise batch
@@ -69,10 +66,9 @@ class Consumer:
 
     def close(self) -> None:
         """Sends the acks and gives back what was not looked at."""
-        if not self.inbox.closed:
-            self._background.wait(self.inbox.close(lambda: _drain(self._current, self._shelf)))
         self._ended = True
-        self._on_close(self.inbox)
+        if not self.inbox.closed:
+            self._background.wait(self.inbox.close())
 
     def __enter__(self) -> Consumer:
         return self
@@ -88,11 +84,8 @@ class Consumer:
     def __del__(self) -> None:
         # A loop that was left with `break`: nobody else can close this consumer any more.
         inbox = getattr(self, "inbox", None)
-        if inbox is not None and not inbox.closed:
-            current, shelf = self._current, self._shelf
-            self._background.abandon(
-                inbox.close(lambda: _drain(current, shelf)), lambda: self._on_close(inbox)
-            )
+        if inbox is not None and not inbox.closed and self._background.running:
+            self._background.post(inbox.abandon)
 
 
 async def _open(
@@ -100,15 +93,8 @@ async def _open(
     direct: QueueCore[Message],
     options: ConsumerOptions,
     post: Callable[..., None],
-    shelve: Callable[[list[Message] | WeftError | None], None],
+    shelf: Shelf[Message],
+    on_close: Callable[[Inbox[Message]], None],
 ) -> Inbox[Message]:
-    return Inbox(fetching, direct, options, post, shelve)
-
-
-def _drain(current: Iterator[Message], shelf: _Shelf) -> list[Message]:
-    unseen = list(current)
-    while not shelf.empty():
-        batch = shelf.get()
-        if isinstance(batch, list):
-            unseen += batch
-    return unseen
+    """An inbox belongs to the loop on which it is made."""
+    return Inbox(fetching, direct, options, post, shelf, on_close)

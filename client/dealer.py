@@ -27,6 +27,8 @@ HEARTBEAT_TIMEOUT_MS: Final = 6_000
 #: A restarted node is found again within a blink, and a dead one is not hammered.
 RECONNECT_MS: Final = 50
 RECONNECT_MS_MAX: Final = 1_000
+#: How long a close waits for the last frames to leave.
+CLOSE_MS: Final = 100
 #: Requests that wait in the socket; the exchange holds the others.
 SEND_QUEUE_MAX: Final = 1_000
 
@@ -55,7 +57,7 @@ class Dealer:
             self._monitor = self._socket.get_monitor_socket(UP | DOWN)
             self._connect(address)
         except BaseException:
-            self.close()
+            self.close(0)
             raise
         self._both = [(self._socket, READABLE), (self._monitor, READABLE)]
         self._both_or_room = [(self._socket, READABLE | WRITABLE), (self._monitor, READABLE)]
@@ -133,7 +135,8 @@ class Dealer:
         assert self._monitor is not None
         return [int(self._socket.getsockopt(zmq.FD)), int(self._monitor.getsockopt(zmq.FD))]
 
-    def close(self) -> None:
+    def close(self, linger_ms: int) -> None:
+        """`linger_ms` is for what was just sent; without a connection there is nothing of it."""
         if self._closed:
             return
         self._closed = True
@@ -141,4 +144,4 @@ class Dealer:
             with contextlib.suppress(ContextEnded):
                 self._socket.disable_monitor()
             self._monitor.close(0)
-        self._socket.close(0)
+        self._socket.close(linger_ms)

@@ -18,13 +18,21 @@ rules:
 from __future__ import annotations
 
 import itertools
+import re
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import msgspec
 
-from weft.errors import ConnectionLost, DeadlineExceeded, Overloaded, ProtocolError, WeftError
+from weft.errors import (
+    ConnectionLost,
+    DeadlineExceeded,
+    InvalidArgument,
+    Overloaded,
+    ProtocolError,
+    WeftError,
+)
 from weft.proto import wire
 
 #: Done twice, these do a second thing, or give an answer that hides what the first one did.
@@ -46,8 +54,8 @@ class Call:
     """One request, from its first send to its end."""
 
     __slots__ = (
-        "answer", "attempt_at", "deadline", "error", "frames", "on_end", "payload", "request",
-        "rid", "sends", "waiting_until",
+        "answer", "attempt_at", "deadline", "error", "frame", "frames", "on_end", "payload",
+        "request", "rid", "sends", "waiting_until",
     )  # fmt: skip
 
     def __init__(
@@ -55,6 +63,7 @@ class Call:
     ) -> None:
         self.rid = rid
         self.request = request
+        self.frame = _encode(rid, request)
         self.payload = payload
         self.deadline = deadline
         self.waiting_until = 0.0
@@ -104,9 +113,11 @@ class Exchange:
         return call
 
     def abandon(self, call: Call) -> None:
-        """The caller has gone."""
+        """The caller has gone; an answer that he did not take any more is given back."""
         if self._calls.pop(call.rid, None) is not None:
             self._remember(call)
+        elif isinstance(call.answer, wire.Popped) and isinstance(call.request, wire.Pop):
+            self._return(call.request.queue, call.answer.lent)
 
     def overdue(self, call: Call, now: float) -> None:
         """Ends a call whose deadline has passed, or sends it again when it is only late."""
@@ -162,8 +173,7 @@ class Exchange:
                 call.sends += 1
             self._unsent.popleft()
         while self.up and self._give_back:
-            frame = wire.Call(wire.WIRE_VERSION, next(self._rids), self._give_back[0])
-            if not take([wire.encode(frame)]):
+            if not take([_encode(next(self._rids), self._give_back[0])]):
                 return
             self._give_back.popleft()
 
@@ -178,8 +188,10 @@ class Exchange:
         if call is not None:
             call.frames = frames[1:]
             self._end(call, answer=reply.answer)
-        elif isinstance(reply.answer, wire.Popped) and reply.answer.lent:
+        elif isinstance(reply.answer, wire.Popped):
             self._return(self._abandoned.get(reply.rid), reply.answer.lent)
+        elif isinstance(reply.answer, wire.Failure) and reply.rid == 0:
+            raise ProtocolError(f"the node could not read a frame: {reply.answer.message}")
 
     # --- inside ---
 
@@ -188,8 +200,8 @@ class Exchange:
         if call.sends and isinstance(request, wire.Pop) and request.wait_ms:
             # What was waited for already is not waited for again.
             left_ms = max(0, int((call.waiting_until - now) * 1000))
-            request = msgspec.structs.replace(request, wait_ms=left_ms)
-        return [wire.encode(wire.Call(wire.WIRE_VERSION, call.rid, request)), *call.payload]
+            call.frame = _encode(call.rid, msgspec.structs.replace(request, wait_ms=left_ms))
+        return [call.frame, *call.payload]
 
     def _end(
         self, call: Call, answer: wire.AnyAnswer | None = None, error: WeftError | None = None
@@ -222,7 +234,7 @@ class Exchange:
         self._end(call, error=error)
 
     def _return(self, queue: str | None, lent: list[wire.Lent]) -> None:
-        if queue is not None:
+        if queue is not None and lent:
             receipts = [wire.Receipt(one.partition, one.lsn, one.nonce) for one in lent]
             self._give_back.append(wire.Nack(queue, receipts, counted=False))
 
@@ -238,6 +250,27 @@ class Exchange:
                 "the push had no answer in time: it may or may not have been stored"
             )
         return DeadlineExceeded(f"{verb} had no answer in time; it may or may not have been done")
+
+
+def _encode(rid: int, request: wire.AnyRequest) -> bytes:
+    """The first frame. It is read back, because a node cannot say whose frame it could not read:
+    a wrong type that got so far would show as a call that is never answered.
+    """
+    try:
+        frame = wire.encode(wire.Call(wire.WIRE_VERSION, rid, request))
+        wire.decode_call(frame)
+    except (msgspec.MsgspecError, TypeError, ValueError, OverflowError) as error:
+        raise InvalidArgument(f"{_verb(request)}: {_by_name(request, str(error))}") from None
+    return frame
+
+
+def _by_name(request: wire.AnyRequest, error: str) -> str:
+    """The decoder's complaint, with the field's name for its place in the array."""
+    place = re.search(r"`\$\[2\]\[(\d+)\]", error)
+    if place is None:
+        return error
+    name = request.__struct_fields__[int(place[1]) - 1]
+    return f"{name}: {error.partition(' - at')[0]}"
 
 
 def _verb(request: wire.AnyRequest) -> str:

@@ -2,8 +2,8 @@
 
 It lives on an event loop. A batch is popped whenever there is room for one, so that the next is
 there before it is asked for. Failures that pass (the node restarts, the network breaks) are waited
-out; others end the consumer and are raised to whoever iterates. `shelve` takes each batch to the
-consumer's front, which may be in another thread; None after the last one.
+out; others end the consumer and are raised to whoever iterates. Batches go to a shelf, from which
+the consumer's front takes them, perhaps in another thread.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Final, Generic
@@ -27,6 +27,7 @@ from .message import M
 from .outbox import Post
 from .queue import QueueCore
 from .renewal import Renewal
+from .shelf import Shelf
 
 log = logging.getLogger("weft.client")
 
@@ -72,12 +73,14 @@ class Inbox(Generic[M]):
         direct: QueueCore[M],
         options: ConsumerOptions,
         post: Post,
-        shelve: Callable[[list[M] | WeftError | None], None],
+        shelf: Shelf[M],
+        on_close: Callable[[Inbox[M]], None],
     ) -> None:
         self._queue = queue
         self._direct = direct
         self._options = options
-        self._shelve = shelve
+        self._shelf = shelf
+        self._on_close = on_close
         self._batch = min(options.batch, options.prefetch)
         self._held = 0
         self._room = asyncio.Event()
@@ -87,7 +90,8 @@ class Inbox(Generic[M]):
         self._renewal = Renewal(queue, options.renew_for_ms / 1000, self.losses)
         linger_s = options.ack_linger_ms / 1000
         self._acks = Acks(queue, linger_s, post, self.losses, self._renewal.drop)
-        self._tasks = [
+        self._closing: asyncio.Task[None] | None = None
+        self._work = [
             asyncio.ensure_future(self._fetch()),
             asyncio.ensure_future(self._renewal.run()),
         ]
@@ -120,17 +124,17 @@ class Inbox(Generic[M]):
             self._room.set()
         self._acks.send()
 
-    async def close(self, unseen: Callable[[], Iterable[M]]) -> None:
+    async def close(self) -> None:
         """Sends the acks, gives back what was not looked at. Raises nothing that passes."""
         if self.closed:
             return
         self.closed = True
-        for task in self._tasks:
+        for task in self._work:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._work, return_exceptions=True)
         try:
             await self._acks.flush()
-            claims = [c for c in leases.group(unseen()) if not c.lease.lost]
+            claims = [c for c in leases.group(self._shelf.unseen()) if not c.lease.lost]
             await self._queue.give_back([_open(claim) for claim in claims if claim.lease.open])
         except WeftError as error:
             log.warning(
@@ -138,7 +142,12 @@ class Inbox(Generic[M]):
                 "leases end: %s", self._queue.name, error.message,
             )  # fmt: skip
         finally:
-            self._shelve(None)
+            self._shelf.put(None)
+            self._on_close(self)
+
+    def abandon(self) -> None:
+        """Closes it with nobody waiting for that."""
+        self._closing = asyncio.ensure_future(self.close())
 
     # --- inside ---
 
@@ -152,7 +161,7 @@ class Inbox(Generic[M]):
                 tries = 0
             except WeftError as error:
                 if not error.retriable:
-                    self._shelve(error)
+                    self._shelf.put(error)
                     return
                 log.warning("a consumer of %s waits: %s", self._queue.name, error.message)
                 since = time.monotonic()  # no answer does not mean that nothing is there
@@ -166,7 +175,7 @@ class Inbox(Generic[M]):
                 since = time.monotonic()
                 self._take_in(groups)
             elif self._idle_left_s(since) <= 0:
-                self._shelve(None)
+                self._shelf.put(None)
                 return
 
     def _idle_left_s(self, since: float) -> float:
@@ -185,7 +194,7 @@ class Inbox(Generic[M]):
         if self._held > self._options.prefetch - self._batch:
             self._room.clear()
         self._renewal.add(group[0]._lease for group in groups)
-        self._shelve(batch)
+        self._shelf.put(batch)
 
 
 def _open(claim: Claim) -> Claim:

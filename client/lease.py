@@ -105,7 +105,9 @@ def claims(queue: str, messages: Iterable[BaseMessage]) -> list[Claim]:
     for claim in found:
         lease = claim.lease
         if lease.queue != queue:
-            raise InvalidArgument(f"a message of the queue {lease.queue} is not {queue}'s to settle")
+            raise InvalidArgument(
+                f"a message of the queue {lease.queue} is not {queue}'s to settle"
+            )
         if not lease.lent.nonce:
             raise UsageError("a peeked message is not lent: pop it to settle it")
         if lease.settled:

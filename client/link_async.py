@@ -18,7 +18,7 @@ from typing import Any, Final
 from weft.errors import ProtocolError, UsageError
 from weft.proto import wire
 
-from .dealer import READABLE, UP, WRITABLE, Context, Dealer
+from .dealer import CLOSE_MS, READABLE, UP, WRITABLE, Context, Dealer
 from .discovery import Discovery
 from .exchange import Call, Exchange
 from .link import ATTEMPT_S, LOST_S, Answered, Asked
@@ -57,9 +57,12 @@ class AsyncLink:
         self._pump()
         try:
             await future
+        except BaseException:  # cancelled, perhaps just when the answer had come
+            self._exchange.abandon(call)
+            self._pump()
+            raise
         finally:
             alarm.stop()
-            self._exchange.abandon(call)
         return call.result()
 
     async def call_all(self, asked: Sequence[Asked], deadline: float) -> list[Answered | Exception]:
@@ -85,13 +88,14 @@ class AsyncLink:
         """Ends all calls under way. On the loop's own thread."""
         if self._closed or os.getpid() != self._pid:
             return
+        self._wake()  # an answer that nobody waits for any more is still given back
         self._closed = True
         if self._search is not None:
             self._search.cancel()
         for descriptor in self._descriptors:
             self._loop.remove_reader(descriptor)
         self._exchange.fail_all(UsageError("the client is closed"))
-        self._dealer.close()
+        self._dealer.close(CLOSE_MS)
         self._context.term()
 
     # --- inside ---

@@ -21,7 +21,7 @@ from typing import Any
 from weft.errors import ProtocolError, UsageError
 from weft.proto import wire
 
-from .dealer import CHANGED, READABLE, UP, Context, ContextEnded, Dealer
+from .dealer import CHANGED, CLOSE_MS, READABLE, UP, Context, ContextEnded, Dealer
 from .discovery import Discovery
 from .exchange import Call, Exchange
 from .link import ATTEMPT_S, LOST_S, Answered, Asked
@@ -64,9 +64,10 @@ class Line:
                 now = time.monotonic()
                 if now >= until:
                     now = self._late(under_way, now)
-        finally:
+        except BaseException:  # a signal's exception, perhaps just when an answer had come
             for call in calls:
                 exchange.abandon(call)
+            raise
 
     @property
     def _unreachable(self) -> bool:
@@ -100,12 +101,20 @@ class Line:
         return now
 
     def close(self) -> None:
-        self._dealer.close()
+        """Gives back what nobody took; nobody may be inside a call."""
+        self._changes()
+        if self._dealer.state() & READABLE:
+            self._receive()
+        self.exchange.send(self._dealer.send, time.monotonic())
+        self._dealer.close(CLOSE_MS)
 
-    def __del__(self) -> None:
-        # The thread has ended, and its line with it.
+    def drop(self) -> None:
+        """Closes the connection as it is."""
         if hasattr(self, "_dealer"):
-            self._dealer.close()
+            self._dealer.close(0)
+
+    # The thread has ended, and its line with it.
+    __del__ = drop
 
 
 class BlockingLink:
@@ -144,7 +153,7 @@ class BlockingLink:
             try:
                 return line.talk(asked, deadline)
             except ContextEnded:
-                line.close()
+                line.drop()
                 raise _closed() from None
 
     def _line(self) -> Line:

@@ -73,6 +73,8 @@ class Outbox:
         self._session = session
         self._queue = queue
         self._options = options
+        self._count_max = options.batch_count
+        self._bytes_max = options.batch_bytes
         self._post = post
         self._on_change = on_change
         self._lock = threading.Lock()
@@ -86,6 +88,8 @@ class Outbox:
         self._error: BaseException | None = None
         self._failed = 0
         self.closed = False
+        #: Set when callers have something to see to: closed, overfull, or a failure.
+        self.attention = False
 
     # --- from any thread ---
 
@@ -99,46 +103,37 @@ class Outbox:
         """Something was sent and has not ended."""
         return self._pending > 0
 
-    @property
-    def failed(self) -> int:
-        """Messages that were not stored, and nobody was told."""
-        return self._failed
+    def put(self, body: bytes) -> None:
+        """A body that is checked, and nothing else: the short way for most messages."""
+        with self._lock:
+            buffer = self._plain
+            bodies = buffer.bodies
+            bodies.append(body)
+            buffer.size += len(body)
+            count = len(bodies)
+            if count == 1 or count >= self._count_max or buffer.size >= self._bytes_max:
+                self._grown(buffer, count)
 
     def add(
-        self, body: bytes, headers: dict[str, str] | None, key: str | None, options: Options | None
+        self, body: bytes, headers: dict[str, str] | None, key: str | None, options: Options
     ) -> None:
-        limit = self._options
         with self._lock:
-            if self.closed:
-                raise UsageError("the producer is closed")
-            buffer = self._plain if options is None else self._buffer(options)
-            if not buffer.bodies:
-                buffer.born = time.monotonic()
+            buffer = self._buffer(options)
+            before = len(buffer.bodies)
             buffer.add(body, headers, key)
-            if len(buffer.bodies) >= limit.batch_count or buffer.size >= limit.batch_bytes:
-                self._send_off(buffer)
-            elif not self._lingering:
-                self._lingering = True
-                self._post(self._start_linger)
+            self._grown(buffer, before + 1)
 
-    def add_many(self, bodies: list[bytes]) -> None:
-        """Part of what `parts` gave."""
+    def put_many(self, bodies: list[bytes]) -> None:
+        """One of the pieces that `parts` gives."""
         with self._lock:
-            if self.closed:
-                raise UsageError("the producer is closed")
-            buffer = self._plain
-            if not buffer.bodies:
-                buffer.born = time.monotonic()
-            buffer.extend(bodies)
-            limit = self._options
-            if len(buffer.bodies) >= limit.batch_count or buffer.size >= limit.batch_bytes:
-                self._send_off(buffer)
-            elif not self._lingering:
-                self._lingering = True
-                self._post(self._start_linger)
+            before = len(self._plain.bodies)
+            self._plain.extend(bodies)
+            self._grown(self._plain, 1 if not before else before + len(bodies))
 
     def parts(self, bodies: list[bytes]) -> Iterator[list[bytes]]:
         """Many bodies in pieces of about one batch each."""
+        if not bodies:
+            return
         count = len(bodies)
         average = max(1, sum(map(len, bodies)) // max(1, count))
         step = max(1, min(self._options.batch_count, self._options.batch_bytes // average))
@@ -151,19 +146,20 @@ class Outbox:
     def flush(self) -> None:
         """Sends off what is gathered; `busy` says when it has ended."""
         with self._lock:
-            for buffer in self._buffers.values():
-                if buffer.bodies:
-                    self._send_off(buffer)
+            self._send_all()
 
     def close(self) -> None:
-        self.flush()
-        self.closed = True
+        """Sends off what is gathered and takes no more."""
+        with self._lock:
+            self.closed = self.attention = True
+            self._send_all()
 
     def take_failure(self) -> WeftError | None:
         """What went wrong since the last time, once."""
         with self._lock:
             error, failed = self._error, self._failed
             self._error, self._failed = None, 0
+            self._look()
         if error is None:
             return None
         kind = type(error) if isinstance(error, WeftError) else WeftError
@@ -176,6 +172,27 @@ class Outbox:
         return failure
 
     # --- under the lock ---
+
+    def _look(self) -> None:
+        self.attention = self.closed or self.overfull or self._error is not None
+
+    def _grown(self, buffer: Buffer, count: int) -> None:
+        """Sees to a buffer that has its first message, or is full."""
+        if count == 1:
+            if self.closed:  # a closed outbox has empty buffers, so this is seen at once
+                buffer.take()
+                raise UsageError("the producer is closed")
+            buffer.born = time.monotonic()
+        if len(buffer.bodies) >= self._count_max or buffer.size >= self._bytes_max:
+            self._send_off(buffer)
+        elif not self._lingering:
+            self._lingering = True
+            self._post(self._start_linger)
+
+    def _send_all(self) -> None:
+        for buffer in self._buffers.values():
+            if buffer.bodies:
+                self._send_off(buffer)
 
     def _buffer(self, options: Options) -> Buffer:
         buffer = self._buffers.get(options)
@@ -196,6 +213,7 @@ class Outbox:
         parcel = buffer.take()
         self._pending += 1
         self._pending_bytes += parcel.size
+        self._look()
         self._post(self._accept, parcel)
 
     # --- on the event loop ---
@@ -235,6 +253,7 @@ class Outbox:
                 if error is not None:
                     self._error = self._error or error
                     self._failed += len(columns.bodies) - sum(pushed.count for pushed in stored)
+                self._look()
             self._on_change()
 
     def _start_linger(self) -> None:

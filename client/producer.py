@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from types import TracebackType
 
+from weft import limits
+
 from .batch import Body, Headers, check_bodies, check_body, check_headers, check_keys
 from .buffer import Options
 from .outbox import Outbox, ProducerOptions
@@ -75,24 +77,21 @@ class Producer:
         priority: int = 0,
     ) -> None:
         """Takes a message to be pushed soon. Waits while too much is under way."""
-        outbox = self._outbox
-        if outbox.failed:
-            self._raise()
-        if headers or key is not None or delay_ms or priority:
-            outbox.add(*checked(body, headers, key, delay_ms, priority))
+        if self._outbox.attention:
+            await self._heed()
+        if headers is None and key is None and not delay_ms and not priority:
+            if type(body) is not bytes or len(body) > limits.BODY_BYTES_MAX:
+                body = check_body(body)
+            self._outbox.put(body)
         else:
-            outbox.add(check_body(body), None, None, None)
-        if outbox.overfull:
-            await self._room()
+            self._outbox.add(*checked(body, headers, key, delay_ms, priority))
 
     async def send_many(self, bodies: Sequence[Body]) -> None:
         """Takes many messages; much cheaper than one by one."""
-        if self._outbox.failed:
-            self._raise()
         for part in self._outbox.parts(check_bodies(bodies)):
-            self._outbox.add_many(part)
-            if self._outbox.overfull:
-                await self._room()
+            if self._outbox.attention:
+                await self._heed()
+            self._outbox.put_many(part)
 
     async def flush(self) -> None:
         """Returns when everything that was sent is stored; raises what went wrong."""
@@ -108,7 +107,9 @@ class Producer:
         finally:
             self._on_close(self)
 
-    async def _room(self) -> None:
+    async def _heed(self) -> None:
+        """Raises what went wrong, or waits until there is room again."""
+        self._raise()
         await self._change.until(lambda: not self._outbox.overfull)
 
     def _raise(self) -> None:

@@ -9,6 +9,8 @@ import threading
 from collections.abc import Callable, Sequence
 from types import TracebackType
 
+from weft import limits
+
 from .background import Background
 from .batch import Body, Headers, check_bodies, check_body
 from .outbox import Outbox, ProducerOptions
@@ -43,25 +45,21 @@ class Producer:
         priority: int = 0,
     ) -> None:
         """Takes a message to be pushed soon. Blocks while too much is under way."""
-        outbox = self._outbox
-        if outbox.failed:
-            self._raise()
-        if headers or key is not None or delay_ms or priority:
-            outbox.add(*checked(body, headers, key, delay_ms, priority))
+        if self._outbox.attention:
+            self._heed()
+        if headers is None and key is None and not delay_ms and not priority:
+            if type(body) is not bytes or len(body) > limits.BODY_BYTES_MAX:
+                body = check_body(body)
+            self._outbox.put(body)
         else:
-            outbox.add(check_body(body), None, None, None)
-        if outbox.overfull:
-            self._until(lambda: not outbox.overfull)
+            self._outbox.add(*checked(body, headers, key, delay_ms, priority))
 
     def send_many(self, bodies: Sequence[Body]) -> None:
         """Takes many messages; much cheaper than one by one."""
-        outbox = self._outbox
-        if outbox.failed:
-            self._raise()
-        for part in outbox.parts(check_bodies(bodies)):
-            outbox.add_many(part)
-            if outbox.overfull:
-                self._until(lambda: not outbox.overfull)
+        for part in self._outbox.parts(check_bodies(bodies)):
+            if self._outbox.attention:
+                self._heed()
+            self._outbox.put_many(part)
 
     def flush(self) -> None:
         """Returns when everything that was sent is stored; raises what went wrong."""
@@ -76,6 +74,11 @@ class Producer:
             self.flush()
         finally:
             self._on_close(self)
+
+    def _heed(self) -> None:
+        """Raises what went wrong, or waits until there is room again."""
+        self._raise()
+        self._until(lambda: not self._outbox.overfull)
 
     def _until(self, so: Callable[[], bool]) -> None:
         # Every push under way ends within its time limit, so this ends, too.

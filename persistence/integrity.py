@@ -6,10 +6,10 @@ commit number (one more than the last) under the empty key, first in its batch, 
 
 1. every table that the MANIFEST names is there, with the size that the MANIFEST gives;
 2. the log that the MANIFEST names is there (a MANIFEST that was cut off names one long gone);
-3. the commit numbers in the logs have no gap;
+3. the commit numbers in the logs have no gap, and only at the end is a log empty;
 4. the logs end at the mark (see `syncmark`) or after it.
 
-Rule 4 is checked again on the open store, because an empty log may be right: see `LevelStore`.
+The newest log may be empty, rightly or not. So rule 4 is checked again on the open store.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _batch = struct.Struct(">12x3s8s")
 _COMMIT_PUT: Final = bytes([1, 0, 8])
 
 
-def check(folder: str, mark: int) -> str:
-    """Raise StoreDamaged, naming the file, or give the path of the newest log."""
+def check(folder: str, mark: int) -> list[str]:
+    """Raise StoreDamaged, naming the file, or give the logs that may be right to be empty."""
     current = manifest.read(folder)
     _check_tables(folder, current)
     logs = _logs(folder, current.log_number)
@@ -52,21 +52,32 @@ def check(folder: str, mark: int) -> str:
             f"cut off. {RESTORE}"
         )
     last = None
-    for path, commit in _commits(logs):
-        if last is not None and commit != last[1] + 1:
-            raise StoreDamaged(
-                f"{last[0]} lost writes {last[1] + 1} to {commit - 1}: "
-                f"{path} goes on with write {commit}. {RESTORE}"
-            )
-        last = path, commit
-    if last is not None and last[1] < mark:
-        raise ends_early(logs[-1], last[1], mark)
-    return logs[-1]
+    empty: list[str] = []
+    for path in logs:
+        before = last
+        for commit in _commits(path):
+            if empty or (last is not None and commit != last + 1):
+                raise _gap(empty or logs[: logs.index(path) + 1], path, last, commit)
+            last = commit
+        if last == before:
+            empty.append(path)
+    if last is not None and last < mark:
+        raise ends_early([log for log in logs if log not in empty][-1:] + empty, last, mark)
+    return empty
 
 
-def ends_early(path: str, commit: int, mark: int) -> StoreDamaged:
+def ends_early(logs: list[str], commit: int, mark: int) -> StoreDamaged:
+    """One of ``logs`` was cut off. The name of a newer one that is gone nobody knows."""
     return StoreDamaged(
-        f"{path} ends too early, at write {commit}: writes up to {mark} were on disk. {RESTORE}"
+        f"{' or '.join(logs)} ends too early, at write {commit}, or a newer log was removed: "
+        f"writes up to {mark} were on disk. {RESTORE}"
+    )
+
+
+def _gap(logs: list[str], path: str, last: int | None, commit: int) -> StoreDamaged:
+    since = "nothing" if last is None else f"write {last}"
+    return StoreDamaged(
+        f"{' or '.join(logs)} has lost writes: {path} has write {commit} after {since}. {RESTORE}"
     )
 
 
@@ -130,14 +141,11 @@ def _check_tables(folder: str, current: Manifest) -> None:
             )
 
 
-def _commits(logs: list[str]) -> Iterator[tuple[str, int]]:
-    for path in logs:
-        for record in journal.records(_read(path), path):
-            if len(record) < _batch.size or (fields := _batch.unpack_from(record))[0] != (
-                _COMMIT_PUT
-            ):
-                raise StoreDamaged(f"{path} has a write without a commit number. {RESTORE}")
-            yield path, unpack_commit(fields[1])
+def _commits(path: str) -> Iterator[int]:
+    for record in journal.records(_read(path), path):
+        if len(record) < _batch.size or (fields := _batch.unpack_from(record))[0] != _COMMIT_PUT:
+            raise StoreDamaged(f"{path} has a write without a commit number. {RESTORE}")
+        yield unpack_commit(fields[1])
 
 
 def _logs(folder: str, number_min: int) -> list[str]:

@@ -72,6 +72,8 @@ class LevelStore:
         self._failure: StorageError | None = None
         self._users = 0
         self._gate = threading.Condition()
+        #: `compact` writes too, from another thread.
+        self._writing = threading.Lock()
         #: The number of the newest write.
         self._commit: int
         try:
@@ -111,7 +113,7 @@ class LevelStore:
         return self._rows(rows, start, stop)
 
     def write(self, changes: list[Change], *, sync: bool) -> None:
-        with self._use() as db:
+        with self._use() as db, self._writing:
             batch = db.write_batch(sync=sync)
             commit = self._commit + 1
             batch.put(COMMIT_KEY, integrity.pack_commit(commit))
@@ -133,8 +135,11 @@ class LevelStore:
                 raise self._failed(error) from error
 
     def compact(self, start: bytes, stop: bytes) -> None:
+        # LevelDB begins a new log for this. An empty log before it would look like a lost one.
+        self.write([], sync=False)
         with self._use() as db:
             try:
+                # Both bounds are given: plyvel takes a missing one for the empty key.
                 db.compact_range(start=start, stop=stop)
             except (plyvel.Error, OSError) as error:
                 raise self._failed(error) from error
@@ -232,13 +237,12 @@ def _open(path: str) -> tuple[Any, SyncMark, int]:
         raise StoreDamaged(f"{path} is missing. {RESTORE}")
     mark = SyncMark(path, create=False)
     try:
-        newest_log = integrity.check(path, mark.commit)
+        empty_logs = integrity.check(path, mark.commit)
         db = _level(path, create=False)
         try:
             commit = _read_commit(db, path)
-            # The newest log may have been empty, rightly or not: what LevelDB now has decides.
             if commit < mark.commit:
-                raise integrity.ends_early(newest_log, commit, mark.commit)
+                raise integrity.ends_early(empty_logs, commit, mark.commit)
         except BaseException:
             db.close()
             raise

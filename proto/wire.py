@@ -339,3 +339,7 @@ encode = _encoder.encode
 decode_call = msgspec.msgpack.Decoder(Call).decode
 decode_reply = msgspec.msgpack.Decoder(Reply).decode
 decode_payload = msgspec.msgpack.Decoder(Payload).decode
+
+#: What a decoder raises for bytes that are not its struct. Text that is not UTF-8 and arrays nested
+#: too deeply come as errors of Python's own.
+MALFORMED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)

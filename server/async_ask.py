@@ -85,12 +85,14 @@ class AsyncAsk:
 
     def give_back(self, request: wire.AnyRequest, answer: wire.AnyAnswer) -> None:
         """Returns what a pop lent, when no client is left to take it."""
-        if not isinstance(request, wire.Pop) or not isinstance(answer, wire.Popped):
-            return
-        leases = dict.fromkeys((lent.partition, lent.lsn, lent.nonce) for lent in answer.lent)
-        if leases:
-            receipts = [wire.Receipt(*lease) for lease in leases]
-            self._ask.submit(wire.Nack(request.queue, receipts, counted=False), (), _log_failure)
+        if isinstance(request, wire.Pop) and isinstance(answer, wire.Popped):
+            leases = [wire.Receipt(lent.partition, lent.lsn, lent.nonce) for lent in answer.lent]
+            self.give_back_receipts(request.queue, leases)
+
+    def give_back_receipts(self, queue: str, receipts: list[wire.Receipt]) -> None:
+        """Returns messages that nobody has looked at, without waiting for it to be done."""
+        if receipts:
+            self._ask.submit(wire.Nack(queue, receipts, counted=False), (), _log_failure)
 
 
 def _log_failure(answer: wire.AnyAnswer, _: Sequence[bytes]) -> None:

@@ -11,7 +11,7 @@ import functools
 import itertools
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 import grpc
@@ -33,6 +33,9 @@ log = logging.getLogger(__name__)
 
 CONSUME_LIMIT_DEFAULT = 100
 CONSUME_PREFETCH_DEFAULT = 1000
+#: What a client accepts that was not told otherwise: gRPC's own limit in all languages. Past it
+#: a client drops the answer unread, and its messages would be lent to nobody.
+ANSWER_BYTES_MAX = 4 * limits.MIB
 #: What an answer needs to reach the client before the client's own clock ends the call.
 DEADLINE_MARGIN_MS = 100
 
@@ -132,12 +135,16 @@ class QueueService(_Service, weft_pb2_grpc.QueueServicer):
     async def Pop(self, request: pb.PopRequest, context: Context) -> pb.PopResponse:
         asked = translate.pop(request, _wait_ms(request.wait_ms, context.time_remaining()))
         answer, frames = await self.asking.exchange(asked, (), wire.Popped)
-        return pb.PopResponse(messages=translate.messages(answer.lent, frames))
+        page, *rest = self._pages(answer.lent, frames) or [[]]
+        left = Grouped.of([message.receipt for messages in rest for message in messages])
+        self.asking.give_back_receipts(request.queue, left.receipts())
+        return pb.PopResponse(messages=page)
 
     @_call
     async def Peek(self, request: pb.PeekRequest, context: Context) -> pb.PeekResponse:
         answer, frames = await self.asking.exchange(translate.peek(request), (), wire.Peeked)
-        return pb.PeekResponse(messages=translate.messages(answer.lent, frames))
+        page, *_ = self._pages(answer.lent, frames) or [[]]
+        return pb.PeekResponse(messages=page)
 
     @_call
     async def Ack(self, request: pb.AckRequest, context: Context) -> pb.SettleResponse:
@@ -178,16 +185,21 @@ class QueueService(_Service, weft_pb2_grpc.QueueServicer):
                     request.queue, min(limit, room), limits.WAIT_MS_MAX, request.lease_ms
                 )
                 answer, frames = await self.asking.exchange(asked, (), wire.Popped)
-                if not answer.lent:
-                    continue
                 stream.lend(answer.lent)
-                try:
-                    response = pb.PopResponse(messages=translate.messages(answer.lent, frames))
-                    await context.write(response)
-                except asyncio.CancelledError:
-                    # The client left before it could take these; the earlier ones are its own.
-                    self.asking.give_back(asked, answer)
-                    raise
+                await self._send(asked.queue, self._pages(answer.lent, frames), context)
+
+    async def _send(self, queue: str, pages: list[list[pb.Message]], context: Context) -> None:
+        for number, page in enumerate(pages):
+            try:
+                await context.write(pb.PopResponse(messages=page))
+            except asyncio.CancelledError:
+                # The client left before it could take these; the earlier ones are its own.
+                left = [message.receipt for page in pages[number:] for message in page]
+                self.asking.give_back_receipts(queue, Grouped.of(left).receipts())
+                raise
+
+    def _pages(self, lent: Iterable[wire.Lent], frames: Iterable[bytes]) -> list[list[pb.Message]]:
+        return list(translate.pages(translate.messages(lent, frames), ANSWER_BYTES_MAX))
 
     async def _settle(
         self, grouped: Grouped, make: Callable[[list[wire.Receipt]], wire.AnyRequest]

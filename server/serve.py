@@ -14,12 +14,12 @@ import os
 import queue
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from types import FrameType
 from typing import Final
 
 from weft.errors import WeftError
@@ -37,24 +37,27 @@ EXIT_STOPPED: Final = 0
 EXIT_REFUSED: Final = 1
 EXIT_FAILED: Final = 3
 
-#: What the process waits for. A SimpleQueue may be filled from a signal handler; an Event may not.
+#: Why the process is to end: the first word counts.
 _Ends = queue.SimpleQueue[str]
 
 
 def serve(config: Config) -> int:
-    """Runs a node until it is told to stop; returns the process's exit code."""
+    """Runs a node until it is told to stop; returns the process's exit code.
+
+    It takes the process over, signals included: call it once, from the main thread.
+    """
     configure(config.log_level, config.log_format)
     ends: _Ends = queue.SimpleQueue()
-    with _signals(ends):
+    _watch_signals(ends)
+    try:
+        directory = DataDirectory.open(config.data)
         try:
-            directory = DataDirectory.open(config.data)
-            try:
-                return _serve_directory(config, directory, ends)
-            finally:
-                directory.close()
-        except WeftError as error:
-            print(f"weft serve: {error.message}", file=sys.stderr)
-            return EXIT_REFUSED
+            return _serve_directory(config, directory, ends)
+        finally:
+            directory.close()
+    except WeftError as error:
+        print(f"weft serve: {error.message}", file=sys.stderr)
+        return EXIT_REFUSED
 
 
 def _serve_directory(config: Config, directory: DataDirectory, ends: _Ends) -> int:
@@ -96,24 +99,22 @@ def _outcome(failure: Exception | None) -> int:
     return EXIT_FAILED
 
 
-@contextmanager
-def _signals(ends: _Ends) -> Iterator[None]:
-    """SIGTERM and SIGINT ask the process to stop; asked again, it ends at once."""
-    asked = False
+def _watch_signals(ends: _Ends) -> None:
+    """SIGTERM and SIGINT ask the process to stop; asked again, it ends at once.
 
-    def handle(number: int, frame: FrameType | None) -> None:
-        nonlocal asked
-        if asked:
-            os._exit(128 + number)
-        asked = True
-        ends.put(signal.Signals(number).name)
+    A thread of its own takes them, with every other thread masked. Python runs a handler only when
+    the main thread comes round to it, and a signal that the kernel gives to another thread (gRPC
+    has some) does not wake a main thread that waits.
+    """
+    numbers = {signal.SIGTERM, signal.SIGINT}
+    # Before any other thread is there: threads inherit the mask.
+    signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
 
-    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    def watch() -> None:
+        ends.put(signal.Signals(signal.sigwait(numbers)).name)
+        os._exit(128 + signal.sigwait(numbers))
+
+    threading.Thread(target=watch, name="signals", daemon=True).start()
 
 
 @contextmanager

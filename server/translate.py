@@ -18,6 +18,8 @@ from . import receipts
 
 POP_LIMIT_DEFAULT = 1
 LIST_LIMIT_DEFAULT = 1000
+#: The tag and the length in front of a message in an answer.
+_FIELD_BYTES = 6
 
 _DEFAULTS = Settings()
 _CHANGES = [field.name for field in pb.UpdateQueueRequest.DESCRIPTOR.fields][1:]
@@ -160,6 +162,21 @@ def _range(lent: wire.Lent, frame: bytes) -> Iterator[pb.Message]:
             priority=lent.priority,
             dead_reason=lent.reason,
         )
+
+
+def pages(messages: Sequence[pb.Message], bytes_max: int) -> Iterator[list[pb.Message]]:
+    """Messages in answers of at most so many bytes; a larger message has an answer of its own."""
+    page: list[pb.Message] = []
+    room = bytes_max
+    for message in messages:
+        size = message.ByteSize() + _FIELD_BYTES
+        if page and size > room:
+            yield page
+            page, room = [], bytes_max
+        page.append(message)
+        room -= size
+    if page:
+        yield page
 
 
 # --- the cluster ------------------------------------------------------------------------------

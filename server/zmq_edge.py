@@ -15,7 +15,7 @@ import msgspec
 import zmq
 
 from weft.errors import Unavailable
-from weft.limits import BATCH_BYTES_MAX, MIB
+from weft.limits import BATCH_BYTES_MAX, MIB, POP_BYTES_MAX
 from weft.proto import wire
 
 from .address import Address
@@ -32,6 +32,11 @@ FRAME_BYTES_MAX: Final = BATCH_BYTES_MAX + MIB
 #: free-space reserve cannot be passed between two looks at the disk.
 ROUND_MESSAGES_MAX: Final = 64
 ROUND_BYTES_MAX: Final = 16 * MIB
+#: Answers on their way to one caller, in bytes. ZeroMQ counts messages only: 256 answers of 8 MiB
+#: would be 2 GiB for one caller that never reads.
+PEER_BYTES_MAX: Final = 8 * POP_BYTES_MAX
+#: Smaller answers are not counted: as many as may wait are no more than this allows.
+_COUNTED_BYTES_MIN: Final = PEER_BYTES_MAX // _PEER_MESSAGES_MAX
 _HEARTBEAT_MS: Final = 5000
 _FLUSH_MS: Final = 500
 #: Below this a copy is cheaper than keeping the buffer alive until another thread has sent it.
@@ -54,6 +59,8 @@ class Received(NamedTuple):
 class ZmqEdge:
     def __init__(self, address: Address) -> None:
         self._context = zmq.Context(io_threads=1)
+        #: Large answers that ZeroMQ still holds: (tracker, peer, bytes).
+        self._on_way: list[tuple[zmq.MessageTracker, bytes, int]] = []
         self.socket: zmq.Socket[bytes] = self._context.socket(zmq.ROUTER)
         for option, value in (
             (zmq.ROUTER_MANDATORY, 1),
@@ -67,6 +74,7 @@ class ZmqEdge:
             (zmq.IPV6, int(":" in address.host)),
         ):
             self.socket.setsockopt(option, value)
+        self.socket.copy_threshold = _COPY_BELOW
         host = f"[{address.host}]" if ":" in address.host else address.host
         try:
             self.socket.bind(f"tcp://{host}:{address.port or '*'}")
@@ -85,7 +93,9 @@ class ZmqEdge:
         """What has come, up to a round's worth."""
         received: list[Received] = []
         size = 0
-        while len(received) < ROUND_MESSAGES_MAX and size < ROUND_BYTES_MAX:
+        for _ in range(ROUND_MESSAGES_MAX):  # refused ones count too: a flood of them is a flood
+            if size >= ROUND_BYTES_MAX:
+                break
             try:
                 peer, *frames = self.socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
@@ -97,7 +107,7 @@ class ZmqEdge:
                     raise msgspec.ValidationError(
                         f"wire version {call.version}, this node speaks {wire.WIRE_VERSION}"
                     )
-            except (msgspec.MsgspecError, IndexError) as error:
+            except (*wire.MALFORMED, IndexError) as error:
                 self._refuse(peer, f"not a request: {error}")
             else:
                 received.append(Received(Caller(peer, call.rid), call.request, frames[1:]))
@@ -105,18 +115,33 @@ class ZmqEdge:
 
     def send(self, caller: Caller, answer: wire.AnyAnswer, payload: Sequence[bytes]) -> bool:
         """Whether it went out."""
-        frames = [caller.peer, wire.encode(wire.Reply(caller.rid, answer)), *payload]
+        frames: list[bytes | zmq.Frame] = [
+            caller.peer,
+            wire.encode(wire.Reply(caller.rid, answer)),
+            *payload,
+        ]
+        size = sum(map(len, payload))
+        if size >= _COUNTED_BYTES_MIN:
+            if self._on_way_bytes(caller.peer) + size > PEER_BYTES_MAX:
+                log.debug("answer not sent", extra=fields(why="the caller does not read"))
+                return False
+            # Frames leave in order: when the last one is freed, all have left.
+            frames[-1] = last = zmq.Frame(payload[-1], track=True, copy=False, copy_threshold=0)
         try:
-            if payload and len(payload[0]) >= _COPY_BELOW:
-                self.socket.send_multipart(frames, zmq.NOBLOCK, copy=False)
-            else:
-                self.socket.send_multipart(frames, zmq.NOBLOCK)
+            self.socket.send_multipart(frames, zmq.NOBLOCK, copy=size < _COUNTED_BYTES_MIN)
         except zmq.ZMQError as error:
             if error.errno not in (zmq.EHOSTUNREACH, zmq.EAGAIN):
                 raise
             log.debug("answer not sent", extra=fields(why=error.strerror))
             return False
+        if size >= _COUNTED_BYTES_MIN:
+            assert last.tracker is not None
+            self._on_way.append((last.tracker, caller.peer, size))
         return True
+
+    def _on_way_bytes(self, peer: bytes) -> int:
+        self._on_way = [each for each in self._on_way if not each[0].done]
+        return sum(size for _, whose, size in self._on_way if whose == peer)
 
     def close(self) -> None:
         self.socket.close()

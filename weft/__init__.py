@@ -41,8 +41,9 @@ if TYPE_CHECKING:
     from weft.client.consumer_sync import Consumer
     from weft.client.message import Message
     from weft.client.producer_sync import Producer
+    from weft.client.queue_sync import Queue
     from weft.client.stats import QueueStats
-    from weft.client.sync import Client, Queue, connect
+    from weft.client.sync import Client, connect
 
     __version__: str
 
@@ -88,7 +89,7 @@ _LAZY = {
     "Consumer": "weft.client.consumer_sync",
     "Message": "weft.client.message",
     "Producer": "weft.client.producer_sync",
-    "Queue": "weft.client.sync",
+    "Queue": "weft.client.queue_sync",
     "QueueStats": "weft.client.stats",
     "connect": "weft.client.sync",
 }

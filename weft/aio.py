@@ -1,7 +1,7 @@
 """The asyncio face of Weft: the names of `weft`, awaited.
 
-    async with weft.aio.connect("127.0.0.1:7700") as client:
-        await client.queue("orders").push(b"one")
+async with weft.aio.connect("127.0.0.1:7700") as client:
+    await client.queue("orders").push(b"one")
 """
 
 from __future__ import annotations

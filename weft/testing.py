@@ -212,7 +212,8 @@ def _spawn(node: NodeProcess, settings: dict[str, Setting]) -> None:
         else:
             flags.append(f"--{flag}={value}")
     # A killed node leaves its address behind, which would look like the new one's.
-    _address_file(node).unlink(missing_ok=True)
+    if node.data.is_dir():
+        _address_file(node).unlink(missing_ok=True)
     environment = {name: value for name, value in os.environ.items() if name[:5] != "WEFT_"}
     with node.log.open("ab") as log:
         node.process = subprocess.Popen(
@@ -247,7 +248,7 @@ def _serves(node: NodeProcess) -> bool:
     assert node.process is not None
     try:
         return bool(json.loads(_address_file(node).read_text())["pid"] == node.process.pid)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
 
 

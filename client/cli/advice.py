@@ -10,11 +10,11 @@ TRY: Final[dict[str, str]] = {
     "INVALID_ARGUMENT": "--help after the command shows what is allowed",
     "TOO_LARGE": "keep large things elsewhere and push their address",
     "QUEUE_NOT_FOUND": "`weft queue list` shows the queues, `weft queue create NAME` makes one",
-    "QUEUE_EXISTS": "`weft queue show NAME` shows its settings, `weft queue update NAME` changes them",
-    "QUEUE_IN_USE": "point the other queue elsewhere first: `weft queue update NAME --dead-letter ''`"
-    " with `--max-deliveries 0`",
+    "QUEUE_EXISTS": "`weft queue show NAME` shows its settings, `weft queue update` changes them",
+    "QUEUE_IN_USE": "cut the other queue loose first: `weft queue update NAME --max-deliveries 0"
+    " --dead-letter ''`",
     "MISSING_EXTRA": "install what is missing, then run the command again",
-    "LEASE_LOST": "the message will come again: pop it again, or give the queue a longer --lease-ms",
+    "LEASE_LOST": "the message comes again: pop it again, or give the queue a longer --lease-ms",
     "ALREADY_SETTLED": "nothing: it was settled before",
     "BUSY": "run the command again in a moment",
     "QUEUE_FULL": "consume from the queue, or raise its limit: `weft queue update NAME"
@@ -30,5 +30,5 @@ TRY: Final[dict[str, str]] = {
     "STORAGE": "look at the node's log, its disk and who may write there",
     "STORE_LOCKED": "stop the process that has the directory open, or use another directory",
     "STORE_VERSION": "upgrade weft",
-    "STORE_DAMAGED": "restore the directory from a backup; `weft doctor --data DIR` lists the damage",
+    "STORE_DAMAGED": "restore the directory from a backup; `weft doctor --data DIR` says more",
 }

@@ -34,6 +34,12 @@ def show(error: WeftError, *, as_json: bool) -> int:
     return USAGE if isinstance(error, InvalidArgument | MissingExtra) else FAILED
 
 
+def show_os(error: OSError, *, as_json: bool) -> int:
+    """A file or a disk of this machine: the system says what, and usually where."""
+    where = f"{error.filename}: " if error.filename else ""
+    return show(WeftError(f"{where}{error.strerror or error}"), as_json=as_json)
+
+
 def show_usage(error: click.ClickException, *, as_json: bool) -> int:
     """The same for what click itself refuses."""
     if as_json:

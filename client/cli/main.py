@@ -113,6 +113,8 @@ class Root(click.Group):
             if not isinstance(told, WeftError):
                 raise
             return failure.show(told, as_json=as_json)
+        except OSError as error:
+            return failure.show_os(error, as_json=as_json)
         except click.ClickException as error:
             return failure.show_usage(error, as_json=as_json)
         except click.Abort as error:

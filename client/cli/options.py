@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from weft import limits
+
 if TYPE_CHECKING:
     from weft import Client
 
@@ -20,7 +22,7 @@ _SERVERS: Final = "weft.servers"
 _TIMEOUT_MS: Final = "weft.timeout_ms"
 _JSON: Final = "weft.json"
 #: Nobody at a terminal waits longer than this for a node that is not there.
-CONNECT_MS_MAX: Final = 5_000
+CONNECT_MS_MAX: Final = 2_000
 
 
 def _remember(context: click.Context, parameter: click.Parameter, value: object) -> None:
@@ -68,6 +70,19 @@ def _add(function: F, *, environment: bool) -> F:
     return servers(timeout(as_json(function)))
 
 
+class QueueName(click.ParamType):
+    """A queue's name, checked before anything is asked of a node."""
+
+    name = "name"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        limits.check_queue_name(value)
+        return value
+
+
+QUEUE_NAME: Final = QueueName()
+
+
 def servers() -> str | None:
     """The addresses that the user named; None when nobody did."""
     found: str | None = click.get_current_context().meta.get(_SERVERS)
@@ -87,8 +102,7 @@ def connect(to: str | None = None, within_ms: int | None = None) -> Client:
     """A client as the options ask for it, or to another address, or with less patience."""
     import weft
 
-    given: dict[str, int] = {}
     limit = within_ms or timeout_ms()
-    if limit is not None:
-        given = {"timeout_ms": limit, "connect_timeout_ms": min(limit, CONNECT_MS_MAX)}
-    return weft.connect(to or servers(), **given)
+    given = {} if limit is None else {"timeout_ms": limit}
+    patience = min(limit or CONNECT_MS_MAX, CONNECT_MS_MAX)
+    return weft.connect(to or servers(), connect_timeout_ms=patience, **given)

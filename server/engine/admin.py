@@ -23,6 +23,8 @@ from .state import State
 from .sweep import STEP, sweep
 
 _CREATED_MASK = (1 << 47) - 1
+#: Since the node started: a purge does not set them back.
+_COUNTERS = ("pushed", "delivered", "acked", "dead_lettered", "expired_leases", "duplicates")
 
 
 def create_queue(state: State, request: wire.CreateQueue, to: object) -> None:
@@ -89,7 +91,8 @@ def delete_queue(state: State, request: wire.DeleteQueue, to: object) -> None:
         )
     del state.queues[queue.name], state.by_id[queue.id], state.by_created[queue.created]
     state.delete(layout.queue(queue.name))
-    for waiter in queue.waiters:
+    while queue.waiters:
+        waiter = queue.waiters.popleft()
         strike(state, waiter)
         state.answer(waiter.to, wire.Failure("QUEUE_NOT_FOUND", "the queue was deleted", False))
     state.jobs.append(sweep(state, queue))
@@ -102,7 +105,7 @@ def purge_queue(state: State, request: wire.PurgeQueue, to: object) -> None:
     generation = (old.generation + 1) % (1 << GENERATION_BITS)
     new = Queue(old.name, QueueRecord(old.created, generation, old.settings))
     new.dedup = old.dedup
-    for counter in ("pushed", "delivered", "acked", "dead_lettered", "expired_leases"):
+    for counter in _COUNTERS:
         setattr(new, counter, getattr(old, counter))
     new.waiters, old.waiters = old.waiters, new.waiters
     for waiter in new.waiters:
@@ -137,13 +140,16 @@ def _redrive(state: State, queue: Queue, most: int, to: object) -> Generator[Non
     moved = steps = 0
     stay: list[tuple[int, int]] = []
     entries = queue.ready  # an upper bound: what stays is not looked at twice
-    while moved < most and entries > 0 and (entry := queue.ids.take()) is not None:
+    while moved < most and entries > 0 and state.by_id.get(queue.id) is queue:
+        entry = queue.ids.take()
+        if entry is None:
+            break
         batch, part = state.part(entry)
-        entries -= part.count
         if part.count > most - moved:
             part, rest = split(part, most - moved)
             batch.parts[rest.first] = rest
             queue.ids.add_returned(batch.head.priority, Entry(batch.handle, rest.first))
+        entries -= part.count
         origin = state.queues.get(part.origin)
         queue.ready -= part.count
         queue.bytes -= batch.share(part.first, part.count)

@@ -7,8 +7,6 @@ back the first answer instead of an exception.
 
 from __future__ import annotations
 
-import msgspec
-
 from weft import limits
 from weft.dht import placement
 from weft.errors import InvalidArgument, QueueFull, TooLarge
@@ -108,7 +106,7 @@ def _check(request: wire.Push, payload: bytes) -> None:
         )
     try:
         columns = wire.decode_payload(payload)
-    except msgspec.MsgspecError as error:
+    except wire.MALFORMED as error:
         raise InvalidArgument(f"the batch's payload is not as the protocol says: {error}") from None
     count = len(columns.bodies)
     if count != request.count:

@@ -138,6 +138,8 @@ def _take_off(state: State, lease: Lease, bits: int) -> None:
 def _return(state: State, lease: Lease, bits: int, due: int, reason: str | None) -> None:
     """Puts messages back; `reason` None gives them back uncounted."""
     queue, part = lease.queue, lease.part
+    if state.by_id.get(queue.id) is not queue:
+        return  # the queue was purged or deleted meanwhile, and its messages with it
     deliveries = part.deliveries + (reason is not None)
     target, why, origin = queue, part.reason, part.origin
     most = queue.settings.max_deliveries
@@ -146,7 +148,5 @@ def _return(state: State, lease: Lease, bits: int, due: int, reason: str | None)
         why, origin = f"{deliveries} deliveries, the last one {reason}", queue.name
         queue.dead_lettered += bits.bit_count()
         deliveries = due = 0
-    if state.by_id.get(target.id) is not target:
-        return  # the queue was purged or deleted meanwhile, and its messages with it
     for first, count in mask.runs(bits):
         state.wait(target, lease.batch, Part(first, count, target.id, deliveries, due, why, origin))

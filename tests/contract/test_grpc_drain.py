@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from tests.contract.served import Served, consume, eventually, refused
+from tests.contract.served import Served, consume, eventually, refused, serve
 from weft import errors
 from weft.proto import weft_pb2 as pb
 from weft.proto import weft_pb2_grpc, wire
@@ -127,3 +128,17 @@ def test_an_answer_after_the_cancel_is_given_back(own: Served, held: Held) -> No
     eventually(lambda: own.describe(name).ready == 1)
     (message,) = own.pop(name)
     assert message.deliveries == 1
+
+
+def test_more_calls_than_allowed_are_refused(tmp_path: Path) -> None:
+    few = serve(tmp_path, calls_max=2)
+    try:
+        name = few.make()
+        waits = [few.queue.Pop.future(pb.PopRequest(queue=name, wait_ms=30_000)) for _ in range(3)]
+        eventually(lambda: any(wait.done() for wait in waits))
+        over = [wait.code() for wait in waits if wait.done()]
+        assert over == [grpc.StatusCode.RESOURCE_EXHAUSTED]
+        for wait in waits:
+            wait.cancel()
+    finally:
+        few.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import grpc
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
     ProtoReflectionDescriptorDatabase,
@@ -13,6 +14,7 @@ from tests.contract.served import NAMES, Served, eventually, refused
 from weft import errors, limits
 from weft.ids import MessageId
 from weft.proto import weft_pb2 as pb
+from weft.proto import weft_pb2_grpc
 from weft.server.grpc_edge import SERVICES
 
 # --- queues -----------------------------------------------------------------------------------
@@ -106,14 +108,31 @@ def test_a_push_without_a_name_is_never_a_duplicate(served: Served) -> None:
 
 def test_the_largest_batch_comes_back_in_one_pop(served: Served) -> None:
     name = served.make()
-    body = bytes(limits.BODY_BYTES_MAX - 1024)
-    served.push(name, body, b"small")
-    assert [len(message.body) for message in served.pop(name, 2)] == [len(body), 5]
     served.push(name, *[b"x"] * limits.BATCH_COUNT_MAX)
     messages = served.pop(name, limits.POP_COUNT_MAX)
     assert len(messages) == limits.BATCH_COUNT_MAX
     settled = served.ack(name, *(message.receipt for message in messages))
     assert (settled.done, list(settled.lost)) == (limits.BATCH_COUNT_MAX, [])
+
+
+def test_the_largest_message_comes_back(served: Served) -> None:
+    name = served.make()
+    served.push(name, bytes(limits.BODY_BYTES_MAX))
+    assert [len(message.body) for message in served.pop(name, 2)] == [limits.BODY_BYTES_MAX]
+
+
+def test_an_answer_is_never_more_than_any_client_takes(served: Served) -> None:
+    name = served.make()
+    served.push(name, *[bytes([number]) * limits.MIB for number in range(5)])
+    with grpc.insecure_channel(served.address) as channel:  # with the limit that gRPC sets itself
+        queue = weft_pb2_grpc.QueueStub(channel)  # type: ignore[no-untyped-call]
+        assert len(queue.Peek(pb.PeekRequest(queue=name, limit=9)).messages) == 3
+        first = queue.Pop(pb.PopRequest(queue=name, limit=9)).messages
+        eventually(lambda: served.describe(name).ready == 2)
+        second = queue.Pop(pb.PopRequest(queue=name, limit=9)).messages
+    assert [m.body[0] for m in [*first, *second]] == [0, 1, 2, 3, 4]
+    assert {m.deliveries for m in [*first, *second]} == {1}
+    assert served.ack(name, *(m.receipt for m in [*first, *second])).done == 5
 
 
 def test_a_pop_waits_for_a_push(served: Served) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 
+import grpc
 import pytest
 
 from tests.contract.served import Served, consume, eventually, refused
-from weft import errors
+from weft import errors, limits
 from weft.proto import weft_pb2 as pb
+from weft.proto import weft_pb2_grpc
 
 
 def test_a_stream_sends_no_more_than_its_prefetch(served: Served) -> None:
@@ -78,3 +80,14 @@ def test_a_stream_ends_with_its_queue(served: Served) -> None:
     eventually(lambda: served.describe(name).waiting_pops == 1)
     served.queue.DeleteQueue(pb.DeleteQueueRequest(queue=name))
     refused(lambda: next(stream), errors.QueueNotFound)  # type: ignore[call-overload]
+
+
+def test_a_stream_sends_large_messages_in_several_answers(served: Served) -> None:
+    name = served.make()
+    served.push(name, *[bytes([number]) * limits.MIB for number in range(5)])
+    with grpc.insecure_channel(served.address) as channel:  # with the limit that gRPC sets itself
+        queue = weft_pb2_grpc.QueueStub(channel)  # type: ignore[no-untyped-call]
+        stream = queue.Consume(pb.ConsumeRequest(queue=name))
+        got = [[message.body[0] for message in next(stream).messages] for _ in range(2)]
+        stream.cancel()
+    assert got == [[0, 1, 2], [3, 4]]

@@ -106,9 +106,17 @@ class LiveNode:
         return self.wait(seconds)
 
     def rss_bytes(self) -> int:
-        """Memory that the process holds now."""
-        statm = Path(f"/proc/{self.process.pid}/statm").read_text(encoding="ascii")
-        return int(statm.split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        """Memory that the process holds now, mapped files included."""
+        return self._memory_bytes("VmRSS")
+
+    def own_bytes(self) -> int:
+        """The same without the files that LevelDB maps: those are the system's to take back."""
+        return self._memory_bytes("RssAnon")
+
+    def _memory_bytes(self, what: str) -> int:
+        status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii")
+        (line,) = [line for line in status.splitlines() if line.startswith(f"{what}:")]
+        return int(line.split()[1]) * 1024
 
     def disk_bytes(self) -> int:
         """Disk blocks under the data directory."""

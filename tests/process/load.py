@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 import xxhash
 
 from tests.process.wire_client import Loan, Refused, Silence, WireClient
-from tests.total_queue import History
+from tests.total_queue import Event, History, Kind
 from weft.proto import wire
 
 QUEUE: Final = "load"
@@ -88,19 +88,26 @@ def _body(name: str) -> bytes:
     return name.encode() + b" " + digest * (1 + digest[0] % 16)
 
 
-def note_delivered(history: History, loan: Loan, began: float) -> list[str]:
-    """Writes down what was lent; its names. The id is the place in the store, so that a batch that
-    is stored twice has two."""
-    lent, names = loan.lent, [name_of(body) for body in loan.bodies]
-    assert len(names) == lent.count
-    for index, name in enumerate(names, lent.first):
-        history.delivered(
-            name,
-            id=f"{lent.partition}/{lent.lsn}/{index}",
-            began=began,
-            lease_s=lent.lease_ms / 1000,
-        )
-    return names
+def note_delivered(
+    history: History, loans: list[Loan], began: float, received: float
+) -> list[list[str]]:
+    """Writes down what one pop brought; the names of each loan.
+
+    `received` was read as soon as the answer was there: a consumer that writes down late would seem
+    to have got it after the node's next life had lent it again. The id is the place in the store,
+    so that a batch that is stored twice has two.
+    """
+    named = []
+    for lent, bodies in loans:
+        names = [name_of(body) for body in bodies]
+        assert len(names) == lent.count
+        place, lease_s = f"{lent.partition}/{lent.lsn}", lent.lease_ms / 1000
+        history.events += [
+            Event(received, Kind.DELIVERED, name, f"{place}/{index}", began, lease_s)
+            for index, name in enumerate(names, lent.first)
+        ]
+        named.append(names)
+    return named
 
 
 class Worker(threading.Thread):
@@ -210,8 +217,8 @@ class Consumer(Worker):
             _only_stopping(error)
             self.unanswered()
             return
-        for loan in loans:
-            names = note_delivered(self.history, loan, began)
+        named = note_delivered(self.history, loans, began, time.monotonic())
+        for loan, names in zip(loans, named, strict=True):
             self.counts["deliveries"] += len(names)
             if not expire:
                 self._settle(loan, names)
@@ -288,8 +295,8 @@ def drain(client: WireClient, history: History, deadline_s: float = 30) -> None:
     while True:
         began = time.monotonic()
         loans = client.pop(QUEUE, 4000, wait_ms=50, lease_ms=60_000)
-        for loan in loans:
-            names = note_delivered(history, loan, began)
+        named = note_delivered(history, loans, began, time.monotonic())
+        for loan, names in zip(loans, named, strict=True):
             history.ack_attempted(*names)
             settled = client.ack(QUEUE, [loan.receipt()])
             assert settled.done == len(names), settled

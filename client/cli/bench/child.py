@@ -46,7 +46,7 @@ class Child:
 
     def __init__(self, module: str, task: dict[str, Any]) -> None:
         self._name = module.rpartition(".")[2]
-        self._log = tempfile.TemporaryFile()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 (closed by close)
         self._process = subprocess.Popen(
             command(module, json.dumps(task)),
             stdin=subprocess.PIPE,

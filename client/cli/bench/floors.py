@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -22,8 +21,11 @@ import zmq
 from weft.errors import Unavailable
 
 from .child import Child
-from .plan import WARM_UP, Plan
+from .timing import Call
 
+ROUND_TRIP: Final = "ZeroMQ round trip"
+PUT: Final = "LevelDB put"
+APPEND: Final = "fdatasync append"
 _ECHO_MS: Final = 10_000
 
 
@@ -36,35 +38,53 @@ class Floors:
     leveldb_put_us: float | None
     fdatasync_append_us: float
 
+    @classmethod
+    def of(cls, taken: dict[str, list[float]]) -> Floors:
+        return cls(
+            median(taken[ROUND_TRIP]),
+            median(taken[PUT]) if PUT in taken else None,
+            median(taken[APPEND]),
+        )
 
-def measure(plan: Plan, folder: Path, *, sync: bool) -> Floors:
-    """``folder`` is on the disk to be measured; ``sync``: whether the node's writes are synced."""
-    body = os.urandom(plan.size)
-    return Floors(
-        _typical(_round_trip(body), plan.samples),
-        _leveldb(body, plan.samples, folder, sync=sync),
-        _typical(_append(body, folder), plan.samples),
-    )
+    @classmethod
+    def median(cls, rounds: list[Floors]) -> Floors:
+        puts = [one.leveldb_put_us for one in rounds if one.leveldb_put_us is not None]
+        return cls(
+            median(one.zmq_round_trip_us for one in rounds),
+            median(puts) if puts else None,
+            median(one.fdatasync_append_us for one in rounds),
+        )
 
-
-def timed(call: Callable[[], object], samples: int) -> list[float]:
-    """How long each of so many calls took, in microseconds."""
-    clock = time.perf_counter_ns
-    taken = []
-    for _ in range(samples):
-        start = clock()
-        call()
-        taken.append((clock() - start) / 1000)
-    return taken
-
-
-def _typical(steps: Iterator[Callable[[], object]], samples: int) -> float:
-    with contextmanager(lambda: steps)() as call:
-        timed(call, min(WARM_UP, samples))
-        return median(timed(call, samples))
+    @property
+    def push_us(self) -> float | None:
+        """What a push is compared with: two raw round trips and one raw put."""
+        if self.leveldb_put_us is None:
+            return None
+        return 2 * self.zmq_round_trip_us + self.leveldb_put_us
 
 
-def _round_trip(body: bytes) -> Iterator[Callable[[], object]]:
+@contextmanager
+def opened(size: int, folder: Path, *, sync: bool) -> Iterator[dict[str, Call]]:
+    """The calls to be timed, with bodies of ``size`` bytes.
+
+    ``folder`` is on the disk to be measured; ``sync``: whether the node's writes are synced.
+    """
+    body = os.urandom(size)
+    with ExitStack() as stack:
+        calls = {ROUND_TRIP: stack.enter_context(_round_trip(body))}
+        try:
+            import plyvel
+        except ImportError:
+            pass  # The put is left out, and the report says so.
+        else:
+            put = _put(plyvel, body, folder / "floor.leveldb", sync=sync)
+            calls[PUT] = stack.enter_context(put)
+        calls[APPEND] = stack.enter_context(_append(body, folder / "floor.append"))
+        yield calls
+
+
+@contextmanager
+def _round_trip(body: bytes) -> Iterator[Call]:
     with (
         Child("weft.client.cli.bench.echo", {}) as echo,
         zmq.Context() as context,
@@ -79,20 +99,13 @@ def _round_trip(body: bytes) -> Iterator[Callable[[], object]]:
             try:
                 socket.recv()
             except zmq.Again:
-                raise Unavailable("the echo process does not answer; run the command again") from None
+                raise Unavailable("the echo process does not answer: run this again") from None
 
         yield call
 
 
-def _leveldb(body: bytes, samples: int, folder: Path, *, sync: bool) -> float | None:
-    try:
-        import plyvel
-    except ImportError:
-        return None
-    return _typical(_put(plyvel, body, folder / "floor.leveldb", sync=sync), samples)
-
-
-def _put(plyvel: Any, body: bytes, path: Path, *, sync: bool) -> Iterator[Callable[[], object]]:
+@contextmanager
+def _put(plyvel: Any, body: bytes, path: Path, *, sync: bool) -> Iterator[Call]:
     numbers = iter(range(1 << 40))
     database = plyvel.DB(str(path), create_if_missing=True, compression=None)
     try:
@@ -102,8 +115,8 @@ def _put(plyvel: Any, body: bytes, path: Path, *, sync: bool) -> Iterator[Callab
         shutil.rmtree(path)
 
 
-def _append(body: bytes, folder: Path) -> Iterator[Callable[[], object]]:
-    path = folder / "floor.append"
+@contextmanager
+def _append(body: bytes, path: Path) -> Iterator[Call]:
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
     def call() -> None:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from weft.errors import ProtocolError
 
-from .floors import Floors, timed
-from .plan import WARM_UP, Plan
+from .timing import Call
 
 if TYPE_CHECKING:
     from weft import Queue
+
+PUSH: Final = "push"
+POP_ACK: Final = "pop and ack"
 
 
 @dataclass(frozen=True)
@@ -45,23 +48,22 @@ class Latency:
     push_us: Percentiles
     pop_ack_us: Percentiles
 
+    @classmethod
+    def of(cls, taken: dict[str, list[float]]) -> Latency:
+        return cls(Percentiles.of(taken[PUSH]), Percentiles.of(taken[POP_ACK]))
 
-def measure(plan: Plan, queue: Queue) -> Latency:
-    """The queue is empty, and is empty again afterwards."""
-    body = os.urandom(plan.size)
-    warm_up = min(WARM_UP, plan.samples)
-    timed(lambda: queue.push(body), warm_up)
-    pushes = timed(lambda: queue.push(body), plan.samples)
-    timed(lambda: _pop_ack(queue), warm_up)
-    pops = timed(lambda: _pop_ack(queue), plan.samples)
-    return Latency(Percentiles.of(pushes), Percentiles.of(pops))
+    @classmethod
+    def median(cls, rounds: list[Latency]) -> Latency:
+        return cls(
+            Percentiles.median([one.push_us for one in rounds]),
+            Percentiles.median([one.pop_ack_us for one in rounds]),
+        )
 
 
-def push_floor_us(floors: Floors) -> float | None:
-    """What a push is compared with: two raw round trips and one raw put."""
-    if floors.leveldb_put_us is None:
-        return None
-    return 2 * floors.zmq_round_trip_us + floors.leveldb_put_us
+def calls(size: int, queue: Queue) -> dict[str, Call]:
+    """The calls to be timed; as many pops as pushes leave the queue empty."""
+    body = os.urandom(size)
+    return {PUSH: lambda: queue.push(body), POP_ACK: lambda: _pop_ack(queue)}
 
 
 def _pop_ack(queue: Queue) -> None:
@@ -73,4 +75,4 @@ def _pop_ack(queue: Queue) -> None:
 
 def _rank(count: int, share: float) -> int:
     """The nearest rank: the smallest sample that is not below this share of all."""
-    return max(0, -(-int(count * share * 1000) // 1000) - 1)
+    return max(0, math.ceil(round(count * share, 6)) - 1)

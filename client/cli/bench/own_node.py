@@ -1,7 +1,8 @@
 """A node that belongs to the benchmark: in a directory of its own, on free ports, gone afterwards.
 
 The directory is made under the current one, so that the disk which is measured is the disk on which
-the user stands, and not a temporary file system in memory.
+the user stands, and not a temporary file system in memory. The kernel ends the node with the
+benchmark, however that ends.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
+from weft.client.cli import extras
 from weft.errors import MissingExtra, Unavailable
 
-from .. import extras
 from .child import command, end, environment, tail
 
 #: A node with a million waiting messages must be up within this.
@@ -55,7 +56,8 @@ class OwnNode:
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 command(
-                    "weft.server.command",
+                    "weft.tethered",
+                    str(os.getpid()),
                     *("--data", str(self._data), "--listen", "127.0.0.1:0"),
                     *("--durability", self.durability, "--log-level", "warning"),
                 ),
@@ -73,9 +75,7 @@ class OwnNode:
         address = self._data / "address.json"
         while time.monotonic() < until:
             if process.poll() is not None:
-                raise Unavailable(
-                    f"the node ended with {process.returncode}: {tail(self._log)}"
-                )
+                raise Unavailable(f"the node ended with {process.returncode}: {tail(self._log)}")
             if address.exists():
                 found = json.loads(address.read_text())
                 if found["pid"] == process.pid:
@@ -91,7 +91,7 @@ class OwnNode:
     def close(self) -> None:
         """Stops the node and removes its directory."""
         self.stop()
-        shutil.rmtree(self.folder, ignore_errors=not os.path.exists(self.folder))
+        shutil.rmtree(self.folder)
 
     def __enter__(self) -> OwnNode:
         return self

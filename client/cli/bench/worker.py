@@ -76,7 +76,7 @@ async def consume(task: Task) -> dict[str, Any]:
         cpu = _cpu_us()
         works = [asyncio.create_task(work(queue)) for _ in range(PIPELINE)]
         # The first to see that all is done ends the others, which wait for what never comes.
-        ended, others = await asyncio.wait(works, return_when=asyncio.FIRST_COMPLETED)
+        _, others = await asyncio.wait(works, return_when=asyncio.FIRST_COMPLETED)
         result = {"end_ns": time.monotonic_ns(), "cpu_us": _cpu_us() - cpu}
         for one in others:
             one.cancel()

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
+from weft.errors import ProtocolError
+
 from .child import Child
 from .plan import Plan
 
@@ -63,6 +65,7 @@ def measure(
             on_progress(consumed["done"])
         produced = producer.read()
     after = client.status()
+    _check_empty(client, queue)
     count = plan.messages
     seconds = (consumed["end_ns"] - produced["start_ns"]) / 1e9
     return Throughput(
@@ -74,6 +77,16 @@ def measure(
         consumed["cpu_us"] / count,
         after.commits - before.commits,
     )
+
+
+def _check_empty(client: Client, queue: str) -> None:
+    """Each message was acked once: a second delivery would have been counted for another one."""
+    left = client.queue(queue).stats()
+    if left.ready or left.leased or left.delayed:
+        raise ProtocolError(
+            f"{left.ready + left.leased + left.delayed} messages are left, though as many were "
+            "acked as were pushed: some came twice, and this run does not count"
+        )
 
 
 def fill(plan: Plan, servers: str, queue: str, count: int) -> None:
