@@ -1,16 +1,22 @@
-"""The inbox: how other threads reach the node's thread, and wake it."""
+"""The inbox: how other threads reach the node's thread, and wake it.
+
+Once it is closed every request is answered at once: the node has ended, and nobody will look.
+"""
 
 from __future__ import annotations
 
 import itertools
 import os
+import threading
 from collections import deque
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from weft.proto import wire
 
 from .ask import OnAnswer
+
+ENDED: Final = wire.Failure("SHUTTING_DOWN", "the node has stopped", True)
 
 
 class Asked(NamedTuple):
@@ -23,28 +29,29 @@ class Asked(NamedTuple):
 
 
 class Inbox:
-    """Appending to a deque is atomic, so the only system call is the wake-up."""
-
     def __init__(self) -> None:
         self._asked: deque[Asked] = deque()
         self._tickets = itertools.count(1)
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        # Held while the descriptor is used: a closed one may already be somebody else's.
+        self._lock = threading.Lock()
+        self._closed = False
 
     def submit(
         self, request: wire.AnyRequest, payload: Sequence[bytes], on_answer: OnAnswer
     ) -> int:
         ticket = next(self._tickets)
-        self._asked.append(Asked(ticket, request, payload, on_answer))
-        self.wake()
+        if not self._put(Asked(ticket, request, payload, on_answer)):
+            on_answer(ENDED, ())
         return ticket
 
     def cancel(self, ticket: int) -> None:
-        self._asked.append(Asked(ticket, None))
-        self.wake()
+        self._put(Asked(ticket, None))
 
     def wake(self) -> None:
-        if self.fd >= 0:
-            os.eventfd_write(self.fd, 1)
+        with self._lock:
+            if not self._closed:
+                os.eventfd_write(self.fd, 1)
 
     def take(self, limit: int) -> list[Asked]:
         """What has come, in order; a rest wakes the node again."""
@@ -58,5 +65,19 @@ class Inbox:
         return taken
 
     def close(self) -> None:
-        fd, self.fd = self.fd, -1
-        os.close(fd)
+        """Nothing is taken any more; who has asked and was not looked at is told."""
+        with self._lock:
+            self._closed = True
+            os.close(self.fd)
+        while self._asked:
+            asked = self._asked.popleft()
+            if asked.on_answer is not None:
+                asked.on_answer(ENDED, ())
+
+    def _put(self, asked: Asked) -> bool:
+        with self._lock:
+            if self._closed:
+                return False
+            self._asked.append(asked)
+            os.eventfd_write(self.fd, 1)
+            return True

@@ -41,6 +41,9 @@ from .zmq_edge import ROUND_MESSAGES_MAX, Caller, ZmqEdge
 
 log = logging.getLogger(__name__)
 
+_FAILED: Final = wire.Failure(
+    "UNAVAILABLE", "the node has failed: this may or may not have been done", True
+)
 _STOPPING: Final = wire.Failure("SHUTTING_DOWN", "the node is stopping", True)
 
 
@@ -118,6 +121,8 @@ class Node:
             self._engine.close()
             self._edge.close()
             self._inbox.close()
+            for on_answer in self._on_answer.values():
+                on_answer(_FAILED, ())
             self._on_end()
 
     def _patience_ms(self) -> int:

@@ -70,7 +70,8 @@ def _add(function: F, *, environment: bool) -> F:
     return servers(timeout(as_json(function)))
 
 
-class QueueName(click.ParamType):
+# click before 8.3 has no type parameter here.
+class QueueName(click.ParamType):  # type: ignore[type-arg, unused-ignore]
     """A queue's name, checked before anything is asked of a node."""
 
     name = "name"

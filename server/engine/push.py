@@ -111,8 +111,10 @@ def _check(request: wire.Push, payload: bytes) -> None:
     count = len(columns.bodies)
     if count != request.count:
         raise InvalidArgument(f"a batch of {request.count} messages has {count} bodies")
-    if not 1 <= count <= limits.BATCH_COUNT_MAX:
-        raise TooLarge(f"a batch has 1 to {limits.BATCH_COUNT_MAX} messages, not {count}")
+    if not count:
+        raise InvalidArgument("a push has at least one message")
+    if count > limits.BATCH_COUNT_MAX:
+        raise TooLarge(f"a batch has at most {limits.BATCH_COUNT_MAX} messages, not {count}")
     _check_columns(columns, len(payload))
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import weft
 from weft.errors import StorageError
 
 from . import workload
@@ -31,23 +32,30 @@ class Memory:
         return (self.rss_after_bytes - self.rss_before_bytes) / self.ready
 
 
-def measure(plan: Plan, client: Client, servers: str, queue: str, own: OwnNode | None) -> Memory:
-    """Leaves the messages in the queue, and a restarted node on another port."""
+def measure_running(plan: Plan, client: Client, servers: str, queue: str) -> Memory:
+    """Fills a queue of a node that others may use, too: what it held before is part of it."""
     before = client.status().rss_bytes
     workload.fill(plan, servers, queue, plan.ready)
-    after = client.status().rss_bytes
-    if own is None:
-        return Memory(plan.ready, before, after, None, None, None)
+    return Memory(plan.ready, before, client.status().rss_bytes, None, None, None)
+
+
+def measure_own(plan: Plan, own: OwnNode, queue: str) -> Memory:
+    """Starts afresh: a node that has worked keeps some of what it needed. It ends on other ports."""
     own.stop()
-    restart_s = own.start()
-    return Memory(
-        plan.ready, before, after, restart_s, own.start_s, _restarted_rss(own, queue, plan.ready)
+    empty_start_s = own.start()
+    with weft.connect(own.servers) as client:
+        client.create_queue(queue)
+        filled = measure_running(plan, client, own.servers, queue)
+    own.stop()
+    return replace(
+        filled,
+        empty_start_s=empty_start_s,
+        restart_s=own.start(),
+        rss_restarted_bytes=_restarted_rss(own, queue, plan.ready),
     )
 
 
 def _restarted_rss(own: OwnNode, queue: str, count: int) -> int:
-    import weft
-
     with weft.connect(own.servers) as client:
         found = client.queue(queue).stats().ready
         if found != count:

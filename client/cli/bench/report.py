@@ -118,7 +118,7 @@ class Report:
         if held is None:
             return []
         rows = [
-            ("memory: empty", f"{held.rss_before_bytes / 2**20:,.1f}", "MiB"),
+            ("memory: before", f"{held.rss_before_bytes / 2**20:,.1f}", "MiB"),
             (f"memory: {held.ready:,} waiting", f"{held.rss_after_bytes / 2**20:,.1f}", "MiB"),
             ("memory for each waiting message", f"{held.bytes_per_message:,.1f}", "bytes"),
         ]

@@ -107,12 +107,10 @@ def _round(
 
 
 def _memory(plan: Plan, client: Client, servers: str, own: OwnNode | None) -> Memory:
-    if own is None:
-        with _queue(client) as name:
-            return memory.measure(plan, client, servers, name, None)
-    name = _name()
-    client.create_queue(name)
-    return memory.measure(plan, client, servers, name, own)
+    if own is not None:
+        return memory.measure_own(plan, own, _name())
+    with _queue(client) as name:
+        return memory.measure_running(plan, client, servers, name)
 
 
 def _name() -> str:
