@@ -115,8 +115,10 @@ class Node:
             self._round()
         except Exception as error:
             self.failure = error
-            kind = "storage failed" if isinstance(error, StorageError) else "node failed"
-            log.critical(kind, extra=fields(error=str(error)), exc_info=error)
+            if isinstance(error, StorageError):  # the disk's fault: its message says all
+                log.critical("storage failed", extra=fields(error=error.message))
+            else:
+                log.critical("node failed", extra=fields(error=str(error)), exc_info=error)
         finally:
             self._engine.close()
             self._edge.close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Sequence
+from types import TracebackType
 
 import zmq
 
@@ -59,6 +60,17 @@ class Peer:
     def close(self) -> None:
         self.drop()
         self._context.term()
+
+    def __enter__(self) -> Peer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
 
     def _serve(self, bound: threading.Event) -> None:
         socket = self._context.socket(zmq.ROUTER)
