@@ -74,7 +74,12 @@ class DedupWindow:
             self.restore_key(expires, key, First(producer, batch, count))
 
     def restore(self, expires: int, producer: int, batch: int) -> None:
-        self._room(expires).ids.setdefault(producer, set()).add(batch)
+        ids = self._room(expires).ids
+        batches = ids.get(producer)
+        if batches is None:
+            ids[producer] = {batch}
+        else:
+            batches.add(batch)
 
     def restore_key(self, expires: int, key: str, first: First) -> None:
         self._room(expires).keys[key] = first
@@ -102,8 +107,10 @@ class DedupWindow:
 
     def _room(self, expires: int) -> _Group:
         """The group for one more entry, which is counted; beyond the limit the oldest goes."""
-        groups = self._groups.setdefault(expires // self._span, [])
-        if not groups or groups[-1].size >= _GROUP_IDS_MAX:
+        groups = self._groups.get(expires // self._span)
+        if groups is None:
+            groups = self._groups[expires // self._span] = [_Group()]
+        elif groups[-1].size >= _GROUP_IDS_MAX:
             groups.append(_Group())
         group = groups[-1]
         group.size += 1

@@ -31,11 +31,9 @@ BODY_BYTES: Final = 128
 #: The process's own memory. LevelDB also maps its tables, and what it has read of them counts as
 #: resident until the system wants the pages back: that is printed, and is not the node's to bound.
 OWN_BYTES_MAX: Final = 200_000_000
-#: Generous, for a shared machine.
+#: Generous, for a shared machine. Where the work itself takes seconds it is CPU time that is held
+#: to this: there the clock on the wall measures the neighbours.
 RESTART_SECONDS_MAX: Final = 5.0
-#: A million heads are read one by one. In CPU time, because on a shared machine the clock on the
-#: wall measures the neighbours.
-ONE_BY_ONE_CPU_SECONDS_MAX: Final = 8.0
 WINDOW: Final = 32
 
 
@@ -90,11 +88,14 @@ def test_a_million_messages_in_batches_of_one(tmp_path: Path) -> None:
     _fill_one_by_one(tmp_path / "node")
     with LiveNode(tmp_path / "node") as node:
         started = _restart(node, "batches of one")
-    assert started.cpu_seconds < ONE_BY_ONE_CPU_SECONDS_MAX
+    assert started.cpu_seconds < RESTART_SECONDS_MAX
 
 
 def _fill_one_by_one(data: Path) -> None:
-    """The records that a million pushes of one message leave, written straight to the store."""
+    """The records that a million pushes of one message leave, written straight to the store.
+
+    LevelDB's merging is finished too, or the restart would be charged for it.
+    """
     directory = DataDirectory.open(data)
     store = directory.open_store()
     queue = Queue("ready", QueueRecord(1, 0, Settings()))
@@ -114,5 +115,6 @@ def _fill_one_by_one(data: Path) -> None:
             rows = []
     rows += [(layout.partition(p), msgspec.msgpack.encode((1, lsn))) for p, lsn in lsns.items()]
     store.write([(key, layout.seal(key, value)) for key, value in rows], sync=True)
+    store.compact(b"\0", b"\xff")
     store.close()
     directory.close()

@@ -18,7 +18,7 @@ from weft.errors import DeadlineExceeded, WeftError
 from .child import ready, say, say_error
 
 #: Pops and acks under way at once: while one waits for the disk, another decodes.
-PIPELINE: Final = 1
+PIPELINE: Final = 16
 #: A consumer that gets nothing for this long will not get anything any more.
 SILENCE_MS: Final = 30_000
 #: Between two progress lines.
