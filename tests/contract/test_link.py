@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -49,10 +50,10 @@ class Rig:
         self.kind = kind
         self.peers: list[Peer] = []
 
-    def peer(self, on_call: Handler, *, listen: bool = True) -> Peer:
+    def peer(self, on_call: Handler) -> Peer:
         peer = Peer(on_call)
         self.peers.append(peer)
-        return peer.listen() if listen else peer
+        return peer.listen()
 
     def use(self, where: Peer | Known, use: Use[T], attempt_s: float = SOON_S) -> T:
         known = Known(where.address) if isinstance(where, Peer) else where
@@ -216,10 +217,11 @@ def test_the_deadline_ends_a_call_that_was_sent(rig: Rig) -> None:
 
 
 def test_the_deadline_ends_a_call_that_nobody_took(rig: Rig) -> None:
-    peer = rig.peer(silent)
-    peer.drop()
-    with pytest.raises(errors.ConnectionLost, match="nothing was sent"):
-        rig.use(peer, ask(LOOKUP, 0.3))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # nobody listens, and nobody else gets the port
+        known = Known(f"127.0.0.1:{taken.getsockname()[1]}")
+        with pytest.raises(errors.ConnectionLost, match="nothing was sent"):
+            rig.use(known, ask(LOOKUP, 0.3))
 
 
 def test_a_second_answer_is_dropped(rig: Rig) -> None:
@@ -432,19 +434,24 @@ def test_a_cancelled_pop_gives_its_messages_back(answer_first: bool) -> None:
 
     def answer(call: wire.Call, payload: Sequence[bytes]) -> list[list[bytes]]:
         if isinstance(call.request, wire.Pop):
+            assert may_answer.wait(SOON_S)
             return [reply(call.rid, wire.Popped([lent(77)]), b"")]
         return [reply(call.rid, VALUE)]
+
+    may_answer = threading.Event()
 
     async def main(peer: Peer) -> None:
         link = AsyncLink(Known(peer.address))
         await link.call(LOOKUP, (), soon())
         pop = asyncio.create_task(link.call(wire.Pop("q", 1), (), soon()))
         await asyncio.sleep(0)
-        while answer_first and not link._dealer.state() & READABLE:
-            time.sleep(0.001)  # noqa: ASYNC251 - the loop must not see the answer yet
         if answer_first:
+            may_answer.set()
+            while not link._dealer.state() & READABLE:
+                time.sleep(0.001)  # noqa: ASYNC251 - the loop must not see the answer yet
             link._wake()
         pop.cancel()
+        may_answer.set()
         with pytest.raises(asyncio.CancelledError):
             await pop
         await link.call(LOOKUP, (), soon())

@@ -143,6 +143,9 @@ def test_ten_thousand_acked_and_one_that_is_not(rig: Rig) -> None:
         rig.ack("q", *rig.pop("q", 1000))
     rig.check()
     assert rig.store.size_bytes() < empty + 1000, "ten small dedup records"
-    assert len(rig.engine.state.touched) == 1
+    state = rig.engine.state
+    assert len(state.touched) == 1
+    assert len(state.payloads._whole) == 1, "memory follows too"
+    assert len(state.payloads._columns) == len(state.recent) == 0
     rig.restart()
     assert rig.bodies("q", 10) == [b"the one"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.engine.rig import Rig
+from weft.errors import InvalidArgument
 
 
 @pytest.fixture
@@ -56,6 +57,26 @@ def test_every_priority_and_every_returned_part_is_looked_at(short: Rig) -> None
     short.nack("short", taken[1])
     short.ack("short", taken[0])
     short.advance(6000)
+    assert short.counts("short") == (0, 0, 0)
+
+
+def test_a_delay_that_outlasts_the_retention_is_refused(short: Rig) -> None:
+    """Taken, it would be dropped before anyone could have it."""
+    for delay_ms in (5000, 60_000):
+        with pytest.raises(InvalidArgument, match="retention_ms 5000"):
+            short.push("short", b"a", delay_ms=delay_ms)
+    assert short.counts("short") == (0, 0, 0)
+    short.push("short", b"b", delay_ms=4999, batch=1)
+    short.update("short", retention_ms=1000)
+    assert short.push("short", b"b", delay_ms=4999, batch=1).duplicate, "a retry is not a new push"
+
+
+def test_what_waits_for_its_time_is_looked_at_when_that_has_come(short: Rig) -> None:
+    short.push("short", b"a", b"b")
+    short.nack("short", *short.pop("short", 2), delay_ms=8000)
+    short.advance(7000)
+    assert short.counts("short") == (0, 0, 2)
+    short.advance(2000)
     assert short.counts("short") == (0, 0, 0)
 
 
