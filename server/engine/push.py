@@ -85,6 +85,14 @@ def admit(state: State, queue: Queue, partition: int, lsn: int, new: Head) -> No
         state.stirred[queue.id] = queue
 
 
+def admit_all(queue: Queue, priority: int, handles: list[int]) -> None:
+    """Lists untouched batches that are ready, after a restart."""
+    count, size = handle.totals(handles)
+    queue.ready += count
+    queue.bytes += size
+    queue.ids.add_all_fresh(priority, handles)
+
+
 def readmit(state: State, queue: Queue, batch: Batch, part: Part) -> None:
     """Lists a part of a batch that something had happened to before the restart."""
     state.touched[handle.key(batch.handle)] = batch
