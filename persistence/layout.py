@@ -34,6 +34,7 @@ _dedup = struct.Struct(">cIHQ7s5s")
 _dedup_key = struct.Struct(">cIHQ")
 _small = struct.Struct(">cH")
 _sum = struct.Struct(">Q")
+_hash = xxhash.xxh3_64_intdigest
 
 
 def head(partition: int, lsn: int) -> bytes:
@@ -107,19 +108,15 @@ def kind_range(kind: bytes) -> tuple[bytes, bytes]:
 
 def seal(key: bytes, data: bytes) -> bytes:
     """The record that holds ``data`` under ``key``."""
-    return _sum.pack(_checksum(key, data)) + data
+    return _sum.pack(_hash(data, _hash(key))) + data
 
 
 def unseal(key: bytes, record: bytes, path: str) -> memoryview:
     """The data of a record; raises StoreDamaged when a single bit of it has changed."""
     data = memoryview(record)[_sum.size :]
-    if len(record) < _sum.size or _sum.unpack_from(record)[0] != _checksum(key, data):
+    if len(record) < _sum.size or _sum.unpack_from(record)[0] != _hash(data, _hash(key)):
         raise StoreDamaged(
             f"checksum mismatch in {path} at key {key.hex()}: the record was changed on disk. "
             "Restore this data directory from a backup or a replica"
         )
     return data
-
-
-def _checksum(key: bytes, data: bytes | memoryview) -> int:
-    return xxhash.xxh3_64_intdigest(data, xxhash.xxh3_64_intdigest(key))
