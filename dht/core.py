@@ -42,7 +42,7 @@ from .messages import (
 )
 from .register import Proposer, Vote, Voter
 from .replica import Mutant, Replica, Role
-from .view import NOTHING, Member, View
+from .view import NOTHING, Member, Place, View
 
 
 class Pace(NamedTuple):
@@ -305,7 +305,8 @@ class Core:
             }
             if epochs:
                 self._suspected[node] = self.now + self._pace.suspect
-                self.proposer.wish(views.suspect(self.node, node, epochs))
+                change = views.suspect(self.node, node, epochs)
+                self.proposer.wish(_unclean(change) if self.mutant.unclean_election else change)
 
     def _tend(self, replica: Replica) -> None:
         """A primary sees to it that its partition has enough copies."""
@@ -327,6 +328,8 @@ class Core:
             self.proposer.wish(views.learn(number, place.epoch, (*place.learners, chosen)))
 
     def _save_vote(self, vote: Vote) -> None:
+        if self.mutant.forgetful_voter and vote.promised[0]:
+            return
         self._overlay.put(_VOTE, _encode(vote))
 
     # --- what replicas have to say (``replica.Outbox``) -------------------------------------
@@ -339,3 +342,19 @@ class Core:
 
     def outcome(self, to: object, lsn: int | None) -> None:
         self._outcomes.append(Outcome(to, lsn))
+
+
+def _unclean(change: views.Change) -> views.Change:
+    """The mutant: where there is a learner, it becomes primary."""
+
+    def unclean(view: View) -> View:
+        changed = change(view)
+        places = tuple(
+            Place(new.epoch, (new.learners[0], *new.sync), new.learners[1:])
+            if new.epoch != old.epoch and new.learners
+            else new
+            for old, new in zip(view.places, changed.places, strict=True)
+        )
+        return view if changed is view else msgspec.structs.replace(changed, places=places)
+
+    return unclean

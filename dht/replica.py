@@ -69,11 +69,20 @@ class Outbox(Protocol):
 class Mutant:
     """Bugs that can be switched on, to see that the simulator catches them."""
 
+    #: A lower epoch is obeyed like the promised one.
     no_fence = False
+    #: A learner may become primary.
     unclean_election = False
+    #: Acknowledged when the primary alone has it.
     early_ack = False
+    #: Into the sync set before it is level, and without having been pending.
     grow_unlevel = False
+    #: A promise is kept in memory only.
     volatile_promise = False
+    #: What a voter promised and accepted is kept in memory only.
+    forgetful_voter = False
+    #: The driver does not wait for the disk.
+    skipped_fsync = False
 
 
 NO_MUTANT: Final = Mutant()
@@ -221,8 +230,10 @@ class Replica:
         if self.role is not Role.ACTIVE or len(self.place.sync) >= size:
             return None
         for learner in self.place.learners:
+            if self.mutant.grow_unlevel:
+                return learner
             if alive(learner) and learner in self._match:
-                if self._match[learner] >= self.log.end or self.mutant.grow_unlevel:
+                if self._match[learner] >= self.log.end:
                     self.pending.add(learner)
                     return learner
                 if self.log.end - self._match[learner] <= ENTRIES_MAX:
@@ -260,8 +271,7 @@ class Replica:
                     self._ship(follower, even_empty=True)
 
     def _all_sealed(self) -> None:
-        missing = [member for member in self.place.sync if member not in self._sealed]
-        if missing and not self.mutant.unclean_election:
+        if any(member not in self._sealed for member in self.place.sync):
             return
         self._source = max(
             self._sealed, key=lambda node: (_last(self._sealed[node]), node == self.node)

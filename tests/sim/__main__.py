@@ -35,11 +35,8 @@ def main() -> int:
     first = secrets.randbits(40) if asked.first is None else asked.first
     start, failed = time.monotonic(), []
     with multiprocessing.get_context("spawn").Pool(os.cpu_count()) as pool:
-        done = 0
-        for seed, error in pool.imap_unordered(
-            _one, range(first, first + asked.seeds), chunksize=8
-        ):
-            done += 1
+        seeds = range(first, first + asked.seeds)
+        for done, (seed, error) in enumerate(pool.imap_unordered(_one, seeds, chunksize=8), 1):
             if error:
                 failed.append(seed)
                 print(f"\nseed {seed}: {error}\nagain: make sim SEED={seed}", flush=True)

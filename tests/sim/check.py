@@ -52,7 +52,6 @@ class Checker:
                 promised = msgspec.msgpack.decode(value[8:])
                 before_promise = self._promised.get((machine.name, number), 0)
                 self._that(promised >= before_promise, f"7: {machine.name} broke a promise")
-                self._promised[machine.name, number] = promised
 
     def recovered(self, machine: Machine) -> None:
         """7, across crashes: what was promised durably is what a fresh process starts from."""
@@ -70,6 +69,8 @@ class Checker:
         self._view(machine)
         self._vote(machine)
         for replica in machine.core.replicas.values():
+            # What was written is what was promised: it is said only after the write.
+            self._promised[machine.name, replica.number] = replica.promised
             if replica.role is Role.ACTIVE:
                 self._is_active(machine, replica)
 

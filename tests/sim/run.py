@@ -37,7 +37,7 @@ def _work(world: World) -> None:
 
 def _break(world: World) -> None:
     rng, options, names = world.rng, world.options, list(world.machines)
-    for _ in range(rng.randrange(1, 10)):
+    for _ in range(rng.randrange(1, 20)):
         at = rng.randrange(11 * SECOND)
         machine = world.machines[rng.choice(names)]
         kind = rng.randrange(3)
