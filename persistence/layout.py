@@ -6,6 +6,8 @@
 | ``b`` partition(2) lsn(8)                        | a batch's payload: large, never changes|
 | ``d`` slice(4) partition(2) queue(8) producer(7) batch(5) | dedup: a batch that is gone   |
 | ``e`` slice(4) partition(2) queue(8) dedup key   | dedup: a dedup key that is gone        |
+| ``l`` partition(2) lsn(8)                        | an entry of a partition's log          |
+| ``n`` name                                       | the node's own: view, vote, boot       |
 | ``p`` partition(2)                               | a partition's own state                |
 | ``q`` queue name                                 | a queue's record                       |
 | ``t`` partition(2) key                           | a value of the hash table              |
@@ -28,6 +30,7 @@ import xxhash
 from weft.errors import StoreDamaged
 
 HEAD, BODY, DEDUP, DEDUP_KEY, PARTITION, QUEUE, TABLE = b"h", b"b", b"d", b"e", b"p", b"q", b"t"
+LOG, NODE = b"l", b"n"
 
 _batch = struct.Struct(">cHQ")
 _dedup = struct.Struct(">cIHQ7s5s")
@@ -49,6 +52,25 @@ def unpack_batch(key: bytes) -> tuple[int, int]:
     """(partition, lsn) of a head's or a body's key."""
     _, partition, lsn = _batch.unpack(key)
     return partition, lsn
+
+
+def log(partition: int, lsn: int) -> bytes:
+    return _batch.pack(LOG, partition, lsn)
+
+
+def unpack_log(key: bytes) -> int:
+    """The lsn."""
+    return int(_batch.unpack(key)[2])
+
+
+def log_range(partition: int) -> tuple[bytes, bytes]:
+    """The scan bounds of one partition's log."""
+    return _small.pack(LOG, partition), _small.pack(LOG, partition) + b"\xff" * 9
+
+
+def node(name: str) -> bytes:
+    """What a node keeps about itself."""
+    return NODE + name.encode()
 
 
 def dedup(time_slice: int, partition: int, queue: int, producer: int, batch: int) -> bytes:
