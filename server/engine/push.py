@@ -45,8 +45,8 @@ def push(state: State, request: wire.Push, payload: bytes, to: object, durabilit
         request.priority, dedup_key, [Part(0, request.count, queue.id, 0, due)],
     )  # fmt: skip
     key = handle.key_of(partition, lsn)
-    state.put(layout.head(partition, lsn), head.encode(new))
-    state.put(layout.body(partition, lsn), payload)
+    state.overlay.put(layout.head(partition, lsn), head.encode(new))
+    state.overlay.put(layout.body(partition, lsn), payload)
     state.payloads.add(key, payload)
     state.remember(key, new)
     queue.dedup.add(stamp, request.producer, request.batch, dedup_key, request.count)

@@ -53,12 +53,12 @@ def _batches(state: State) -> None:
     """A restart's time is this loop's: it runs once for each waiting batch."""
     dead: list[Batch] = []
     fresh: dict[tuple[int, int], list[int]] = {}  # (queue id, priority) -> handles
-    by_id, path = state.by_id, state.store.path
+    by_id = state.by_id
     now, last_stamp = state.now, state.last_stamp
-    unseal, decode, unpack_batch = layout.unseal, head.decode, layout.unpack_batch
+    decode, unpack_batch = head.decode, layout.unpack_batch
     remember = {queue.created: _memory(queue, state.now) for queue in state.queues.values()}
-    for key, record in state.store.scan(*layout.kind_range(layout.HEAD)):
-        found = decode(unseal(key, record, path))
+    for key, data in _scan(state, layout.HEAD):
+        found = decode(data)
         partition, lsn = unpack_batch(key)
         stamp, queue_id = found.stamp, found.queue
         if stamp > last_stamp:
@@ -111,5 +111,4 @@ def _untouched(found: Head) -> bool:
 
 
 def _scan(state: State, kind: bytes) -> Iterator[tuple[bytes, memoryview]]:
-    for key, record in state.store.scan(*layout.kind_range(kind)):
-        yield key, layout.unseal(key, record, state.store.path)
+    return state.overlay.scan(*layout.kind_range(kind))
