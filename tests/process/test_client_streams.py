@@ -211,6 +211,23 @@ def test_a_lost_lease_is_counted_and_told(queue: weft.Queue) -> None:
     assert lost == [message.id]
 
 
+def test_a_faulty_on_lost_stops_nothing(
+    queue: weft.Queue, caplog: pytest.LogCaptureFixture
+) -> None:
+    def faulty(ids: list[weft.MessageId]) -> None:
+        raise RuntimeError(f"cannot take {len(ids)}")
+
+    queue.push(b"x")
+    with queue.consume(on_lost=faulty) as consumer:
+        message = next(consumer)
+        queue.purge()
+        message.ack()
+        queue.push(b"y")
+        next(consumer).ack()
+    assert "cannot take 1" in caplog.text
+    assert queue.stats().ready + queue.stats().leased == 0
+
+
 def test_a_consumer_of_a_queue_that_is_not_there_says_so(client: weft.Client) -> None:
     with pytest.raises(weft.QueueNotFound, match="never-made"):
         next(client.queue("never-made").consume())
