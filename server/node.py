@@ -114,10 +114,10 @@ class Node:
             poller.register(self._edge.socket, zmq.POLLIN)
             poller.register(self._inbox.fd, zmq.POLLIN)
             while not self._stopping:
-                poller.poll(self._patience_ms())
-                self._round()
+                ready = {source for source, _ in poller.poll(self._patience_ms())}
+                self._round(self._edge.socket in ready, self._inbox.fd in ready)
             self._engine.drain()
-            self._round()
+            self._round(True, True)
         except Exception as error:
             self.failure = error
             if isinstance(error, StorageError):  # the disk's fault: its message says all
@@ -140,14 +140,17 @@ class Node:
         wait_us = self._engine.next_due() - self._clock.now_us()
         return max(0, -(-wait_us // 1000))
 
-    def _round(self) -> None:
+    def _round(self, network: bool, inbox: bool) -> None:
+        """One round; only a source that has something is looked at."""
         engine, now = self._engine, self._clock.now_us()
         engine.begin(now)
         engine.set_full(self._space.look(now))
-        for caller, request, payload in self._edge.receive():
-            self._handle(request, payload, caller)
-        for asked in self._inbox.take(ROUND_MESSAGES_MAX):
-            self._handle_asked(asked)
+        if network:
+            for caller, request, payload in self._edge.receive():
+                self._handle(request, payload, caller)
+        if inbox:
+            for asked in self._inbox.take(ROUND_MESSAGES_MAX):
+                self._handle_asked(asked)
         changes = engine.end()
         if changes:
             self._store.write(changes, sync=self._sync)

@@ -101,6 +101,7 @@ class ZmqEdge:
             except zmq.Again:
                 break
             size += sum(map(len, frames))
+            last = not int(self.socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN  # cheaper than Again
             try:
                 call = wire.decode_call(frames[0])
                 if call.version != wire.WIRE_VERSION:
@@ -111,6 +112,8 @@ class ZmqEdge:
                 self._refuse(peer, f"not a request: {error}")
             else:
                 received.append(Received(Caller(peer, call.rid), call.request, frames[1:]))
+            if last:
+                break
         return received
 
     def send(self, caller: Caller, answer: wire.AnyAnswer, payload: Sequence[bytes]) -> bool:
