@@ -2,9 +2,9 @@
 
 A store is an ordered map of byte strings. Everything that changes goes through ``write``, which
 is atomic: after a crash either all of it is there or none. With ``sync=True`` it is on disk when
-``write`` returns. Reads see every completed write. A store that raised ``StorageError`` from a
-write is *failed*: it refuses everything after that, because LevelDB may lose acknowledged writes
-once a disk was full, and the process must end.
+``write`` returns, and so is every earlier write. Reads see every completed write. A key is never
+empty. A store that raised ``StorageError`` from a write is *failed*: it refuses everything after
+that, because LevelDB may lose acknowledged writes once a disk was full, and the process must end.
 
 One thread writes; reads may come from others.
 """
@@ -18,7 +18,9 @@ from typing import Protocol
 Change = tuple[bytes, bytes | None]
 
 
-class Store(Protocol):
+class Reader(Protocol):
+    """A store as the pure core sees it: to be read, never written."""
+
     @property
     def path(self) -> str:
         """Where it lives, for messages to people."""
@@ -30,8 +32,14 @@ class Store(Protocol):
         """Keys from ``start`` (inclusive) to ``stop`` (exclusive), in order, as one snapshot."""
         ...
 
+
+class Store(Reader, Protocol):
     def write(self, changes: list[Change], *, sync: bool) -> None:
         """All of ``changes`` or none, in order; a later change of the same key wins."""
+        ...
+
+    def compact(self, start: bytes, stop: bytes) -> None:
+        """Give back the space of what was deleted in this range. Slow; other calls go on."""
         ...
 
     def size_bytes(self) -> int:

@@ -37,7 +37,7 @@ class Request(msgspec.Struct, array_like=True, frozen=True):
     """Base of all requests."""
 
 
-class Push(Request, tag="push"):
+class Push(Request, frozen=True, tag="push"):
     queue: str
     producer: int
     batch: int
@@ -47,7 +47,7 @@ class Push(Request, tag="push"):
     dedup_key: str | None = None
 
 
-class Pop(Request, tag="pop"):
+class Pop(Request, frozen=True, tag="pop"):
     queue: str
     limit: int
     wait_ms: int = 0
@@ -55,7 +55,7 @@ class Pop(Request, tag="pop"):
     lease_ms: int = 0
 
 
-class Peek(Request, tag="peek"):
+class Peek(Request, frozen=True, tag="peek"):
     queue: str
     limit: int
 
@@ -69,12 +69,12 @@ class Receipt(msgspec.Struct, array_like=True, frozen=True):
     ranges: list[tuple[int, int]] = []
 
 
-class Ack(Request, tag="ack"):
+class Ack(Request, frozen=True, tag="ack"):
     queue: str
     receipts: list[Receipt]
 
 
-class Nack(Request, tag="nack"):
+class Nack(Request, frozen=True, tag="nack"):
     queue: str
     receipts: list[Receipt]
     delay_ms: int = 0
@@ -83,69 +83,69 @@ class Nack(Request, tag="nack"):
     counted: bool = True
 
 
-class Extend(Request, tag="extend"):
+class Extend(Request, frozen=True, tag="extend"):
     queue: str
     receipts: list[Receipt]
     lease_ms: int
 
 
-class CreateQueue(Request, tag="create_queue"):
+class CreateQueue(Request, frozen=True, tag="create_queue"):
     queue: str
     settings: Settings
 
 
-class UpdateQueue(Request, tag="update_queue"):
+class UpdateQueue(Request, frozen=True, tag="update_queue"):
     """Changes the settings named in `changes`; the others stay."""
 
     queue: str
     changes: dict[str, int | str]
 
 
-class DeleteQueue(Request, tag="delete_queue"):
+class DeleteQueue(Request, frozen=True, tag="delete_queue"):
     queue: str
 
 
-class ListQueues(Request, tag="list_queues"):
+class ListQueues(Request, frozen=True, tag="list_queues"):
     prefix: str = ""
     #: Names after this one: pages of `limit`.
     after: str = ""
     limit: int = 1000
 
 
-class DescribeQueue(Request, tag="describe_queue"):
+class DescribeQueue(Request, frozen=True, tag="describe_queue"):
     queue: str
 
 
-class PurgeQueue(Request, tag="purge_queue"):
+class PurgeQueue(Request, frozen=True, tag="purge_queue"):
     queue: str
 
 
-class Redrive(Request, tag="redrive"):
+class Redrive(Request, frozen=True, tag="redrive"):
     """Sends dead letters back to the queues they came from; `limit` 0 means all."""
 
     queue: str
     limit: int = 0
 
 
-class Insert(Request, tag="insert"):
+class Insert(Request, frozen=True, tag="insert"):
     key: str
     value: bytes
 
 
-class Lookup(Request, tag="lookup"):
+class Lookup(Request, frozen=True, tag="lookup"):
     key: str
 
 
-class Remove(Request, tag="remove"):
+class Remove(Request, frozen=True, tag="remove"):
     key: str
 
 
-class Append(Request, tag="append"):
+class Append(Request, frozen=True, tag="append"):
     key: str
     value: bytes
 
 
-class CompareAndSwap(Request, tag="compare_and_swap"):
+class CompareAndSwap(Request, frozen=True, tag="compare_and_swap"):
     """`old` nil: only if the key is absent; `new` nil: remove it."""
 
     key: str
@@ -153,11 +153,11 @@ class CompareAndSwap(Request, tag="compare_and_swap"):
     new: bytes | None
 
 
-class View(Request, tag="view"):
+class View(Request, frozen=True, tag="view"):
     """Who is in the cluster, and where its ports are."""
 
 
-class Status(Request, tag="status"):
+class Status(Request, frozen=True, tag="status"):
     """This node's own figures."""
 
 
@@ -175,13 +175,13 @@ class Answer(msgspec.Struct, array_like=True, frozen=True):
     """Base of all answers."""
 
 
-class Failure(Answer, tag="failure"):
+class Failure(Answer, frozen=True, tag="failure"):
     code: str
     message: str
     retriable: bool
 
 
-class Pushed(Answer, tag="pushed"):
+class Pushed(Answer, frozen=True, tag="pushed"):
     """Where the batch is. A duplicate gets the ids of the first push."""
 
     partition: int
@@ -216,15 +216,15 @@ class Lent(msgspec.Struct, array_like=True, frozen=True):
     reason: str = ""
 
 
-class Popped(Answer, tag="popped"):
+class Popped(Answer, frozen=True, tag="popped"):
     lent: list[Lent]
 
 
-class Peeked(Answer, tag="peeked"):
+class Peeked(Answer, frozen=True, tag="peeked"):
     lent: list[Lent]
 
 
-class Settled(Answer, tag="settled"):
+class Settled(Answer, frozen=True, tag="settled"):
     """What an ack, nack or extend did, in messages."""
 
     done: int
@@ -252,28 +252,28 @@ class QueueInfo(msgspec.Struct, array_like=True, frozen=True):
     waiting_pops: int
 
 
-class Queues(Answer, tag="queues"):
+class Queues(Answer, frozen=True, tag="queues"):
     queues: list[QueueInfo]
     more: bool
 
 
-class Created(Answer, tag="created"):
+class Created(Answer, frozen=True, tag="created"):
     """`created` is False when a queue with exactly these settings was there already."""
 
     created: bool
 
 
-class Done(Answer, tag="done"):
+class Done(Answer, frozen=True, tag="done"):
     """`count`: the messages that were purged, deleted or redriven."""
 
     count: int = 0
 
 
-class Value(Answer, tag="value"):
+class Value(Answer, frozen=True, tag="value"):
     value: bytes | None
 
 
-class Swapped(Answer, tag="swapped"):
+class Swapped(Answer, frozen=True, tag="swapped"):
     swapped: bool
     #: What stood there; nil when nothing did.
     current: bytes | None
@@ -286,7 +286,7 @@ class NodeInfo(msgspec.Struct, array_like=True, frozen=True):
     state: str
 
 
-class ViewInfo(Answer, tag="view"):
+class ViewInfo(Answer, frozen=True, tag="view"):
     cluster: str
     version: int
     partitions: int
@@ -294,7 +294,7 @@ class ViewInfo(Answer, tag="view"):
     wire_version: int = WIRE_VERSION
 
 
-class StatusInfo(Answer, tag="status"):
+class StatusInfo(Answer, frozen=True, tag="status"):
     node: str
     version: str
     uptime_ms: int
@@ -339,3 +339,7 @@ encode = _encoder.encode
 decode_call = msgspec.msgpack.Decoder(Call).decode
 decode_reply = msgspec.msgpack.Decoder(Reply).decode
 decode_payload = msgspec.msgpack.Decoder(Payload).decode
+
+#: What a decoder raises for bytes that are not its struct. Text that is not UTF-8 and arrays nested
+#: too deeply come as errors of Python's own.
+MALFORMED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)

@@ -29,6 +29,9 @@ PRIORITY_MAX: Final = 9
 #: What one pop or peek may answer with: it bounds a frame and what a slow reader can pin.
 POP_COUNT_MAX: Final = 65_536
 POP_BYTES_MAX: Final = 8 * MIB
+#: One gRPC message, both ways: tiny headers take twice their stored size as proto maps, and each
+#: message of a pop comes with its id and its receipt.
+GRPC_BYTES_MAX: Final = 2 * POP_BYTES_MAX + 128 * POP_COUNT_MAX
 #: A pop waits this long at most in one call; clients ask again.
 WAIT_MS_MAX: Final = 60 * SECOND_MS
 #: A lease that lasts longer than this should be renewed instead: a dead worker holds it.

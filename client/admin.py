@@ -1,0 +1,98 @@
+"""The verbs that make, change, list and drop queues, and those that ask about the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, TypedDict
+
+import msgspec
+
+from weft import limits
+from weft.errors import InvalidArgument
+from weft.proto import wire
+from weft.proto.settings import Settings
+
+from .session import Session
+from .stats import QueueStats
+
+#: Queues in one answer; a longer list takes several.
+PAGE: Final = 1000
+
+#: Settings by name, checked: `Settings` itself is an array on the wire.
+_SettingsByName = msgspec.defstruct(
+    "SettingsByName",
+    [(name, type(default)) for name, default in msgspec.structs.asdict(Settings()).items()],
+)
+
+
+def make_settings(given: Mapping[str, Any]) -> Settings:
+    """The settings of a new queue; what is not given is the default."""
+    _check_names(given)
+    try:
+        named = msgspec.convert(msgspec.structs.asdict(Settings()) | dict(given), _SettingsByName)
+    except msgspec.ValidationError as error:
+        raise InvalidArgument(f"a setting has the wrong type: {error}") from None
+    settings = Settings(*msgspec.structs.astuple(named))
+    settings.check()
+    return settings
+
+
+class QueueSettings(TypedDict, total=False):
+    """What `create_queue` and `update_queue` take by name; see `weft.proto.settings.Settings`."""
+
+    lease_ms: int
+    max_deliveries: int
+    dead_letter: str
+    retention_ms: int
+    dedup_window_ms: int
+    max_messages: int
+
+
+class AdminCore:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def create_queue(self, name: str, settings: Mapping[str, Any]) -> bool:
+        limits.check_queue_name(name)
+        request = wire.CreateQueue(name, make_settings(settings))
+        link = self._session.router.of_text(name)
+        return (await self._session.ask(link, request, wire.Created, None)).created
+
+    async def update_queue(self, name: str, changes: Mapping[str, Any]) -> None:
+        limits.check_queue_name(name)
+        _check_names(changes)
+        if not changes:
+            raise InvalidArgument("update_queue wants at least one setting to change")
+        request = wire.UpdateQueue(name, dict(changes))
+        await self._session.ask(self._session.router.of_text(name), request, wire.Done, None)
+
+    async def delete_queue(self, name: str) -> int:
+        limits.check_queue_name(name)
+        link = self._session.router.of_text(name)
+        return (await self._session.ask(link, wire.DeleteQueue(name), wire.Done, None)).count
+
+    async def list_queues(self, prefix: str) -> list[QueueStats]:
+        found: list[QueueStats] = []
+        more = True
+        while more:
+            request = wire.ListQueues(prefix, found[-1].name if found else "", PAGE)
+            page = await self._session.ask(self._session.router.any(), request, wire.Queues, None)
+            found += map(QueueStats.of, page.queues)
+            more = page.more and bool(page.queues)
+        return found
+
+    async def view(self) -> wire.ViewInfo:
+        return await self._session.ask(self._session.router.any(), wire.View(), wire.ViewInfo, None)
+
+    async def status(self) -> wire.StatusInfo:
+        link = self._session.router.any()
+        return await self._session.ask(link, wire.Status(), wire.StatusInfo, None)
+
+
+def _check_names(given: Mapping[str, Any]) -> None:
+    unknown = sorted(set(given) - set(Settings.__struct_fields__))
+    if unknown:
+        raise InvalidArgument(
+            f"no such setting: {', '.join(unknown)}; there are "
+            f"{', '.join(Settings.__struct_fields__)}"
+        )

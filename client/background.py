@@ -1,0 +1,87 @@
+"""The event loop behind a synchronous client: producers and consumers work there.
+
+It is started by the first of them, so a client that only pushes and pops has no thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from weft.errors import UsageError
+
+from .discovery import Discovery
+from .link_async import AsyncLink
+from .router import Router
+from .session import Session
+
+T = TypeVar("T")
+
+
+class Background:
+    """A thread with an event loop and a connection of its own."""
+
+    def __init__(self, discovery: Discovery, timeout_ms: int) -> None:
+        assert discovery.view is not None, "find first"
+        self._pid = os.getpid()
+        self._loop = asyncio.new_event_loop()
+        # A daemon: a program that forgets to close its client can still end.
+        self._thread = threading.Thread(target=self._run, name="weft-client", daemon=True)
+        self._thread.start()
+        self._link: AsyncLink = self.wait(self._open(discovery))
+        self.session = Session(Router(self._link, discovery.view.partitions), timeout_ms)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+        finally:
+            self._loop.run_until_complete(self._loop.shutdown_default_executor())
+            self._loop.close()
+
+    async def _open(self, discovery: Discovery) -> AsyncLink:
+        return AsyncLink(discovery)
+
+    def post(self, callback: Callable[..., None], *arguments: Any) -> None:
+        """Runs the callback on the loop, soon."""
+        self.check()
+        self._loop.call_soon_threadsafe(callback, *arguments)
+
+    def wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Runs the coroutine on the loop and waits for its end."""
+        try:
+            self.check()
+        except UsageError:
+            coroutine.close()
+            raise
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+    @property
+    def running(self) -> bool:
+        return os.getpid() == self._pid and not self._loop.is_closed()
+
+    def check(self) -> None:
+        if os.getpid() != self._pid:
+            raise UsageError(
+                "this client was made before a fork, and its thread stays with the parent: "
+                "call weft.connect in the child"
+            )
+        if self._loop.is_closed():
+            raise UsageError("the client is closed")
+
+    def close(self) -> None:
+        if not self.running:
+            return
+        self.wait(self._shut())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+    async def _shut(self) -> None:
+        self._link.close()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)

@@ -1,0 +1,34 @@
+"""What to do about each error: one line for every code of `weft.errors`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+TRY: Final[dict[str, str]] = {
+    "WEFT": "`weft doctor` looks at this machine and the node",
+    "USAGE": "--help after the command shows how it is used",
+    "INVALID_ARGUMENT": "--help after the command shows what is allowed",
+    "TOO_LARGE": "keep large things elsewhere and push their address",
+    "QUEUE_NOT_FOUND": "`weft queue list` shows the queues, `weft queue create NAME` makes one",
+    "QUEUE_EXISTS": "`weft queue show NAME` shows its settings, `weft queue update` changes them",
+    "QUEUE_IN_USE": "cut the other queue loose first: `weft queue update NAME --max-deliveries 0"
+    " --dead-letter ''`",
+    "MISSING_EXTRA": "install what is missing, then run the command again",
+    "LEASE_LOST": "the message comes again: pop it again, or give the queue a longer --lease-ms",
+    "ALREADY_SETTLED": "nothing: it was settled before",
+    "BUSY": "run the command again in a moment",
+    "QUEUE_FULL": "consume from the queue, or raise its limit: `weft queue update NAME"
+    " --max-messages N`",
+    "STORAGE_FULL": "free disk space on the node; popping and acking still work",
+    "OVERLOADED": "run the command again in a moment, with fewer clients at once",
+    "UNAVAILABLE": "`weft doctor` says whether the node can be reached",
+    "CONNECTION_LOST": "start a node with `weft serve`, or name one with --servers HOST:PORT",
+    "DEADLINE_EXCEEDED": "give more time with --timeout-ms; a push may have been stored, so look"
+    " with `weft peek` before you repeat it",
+    "SHUTTING_DOWN": "run the command again when the node is back",
+    "PROTOCOL": "--servers takes gRPC addresses; install the same version of weft on both sides",
+    "STORAGE": "look at the node's log, its disk and who may write there",
+    "STORE_LOCKED": "stop the process that has the directory open, or use another directory",
+    "STORE_VERSION": "upgrade weft",
+    "STORE_DAMAGED": "restore the directory from a backup; `weft doctor --data DIR` says more",
+}

@@ -1,0 +1,122 @@
+"""The processes that a benchmark starts: real ones, talked to by lines of JSON, always ended.
+
+They get a session of their own, so that Ctrl-C reaches only the benchmark, which then ends them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Final
+
+from weft.errors import Unavailable, WeftError, from_code
+
+#: After SIGTERM; then SIGKILL.
+STOP_S: Final = 10.0
+_TAIL_BYTES: Final = 2_000
+
+
+def environment() -> dict[str, str]:
+    """Ours, without settings meant for other nodes and clients."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("WEFT_")}
+
+
+def command(module: str, *arguments: str) -> list[str]:
+    """Runs a module of Weft; -P keeps what lies in the current directory from being imported."""
+    return [sys.executable, "-P", "-m", module, *arguments]
+
+
+def tail(log: IO[bytes] | Path) -> str:
+    """The last lines of a log, for an error message."""
+    if isinstance(log, Path):
+        data = log.read_bytes() if log.exists() else b""
+    else:
+        log.seek(0)
+        data = log.read()
+    return data[-_TAIL_BYTES:].decode(errors="replace").strip() or "(it said nothing)"
+
+
+class Child:
+    """A worker process that speaks JSON lines on its standard output."""
+
+    def __init__(self, module: str, task: dict[str, Any]) -> None:
+        self._name = module.rpartition(".")[2]
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 (closed by close)
+        self._process = subprocess.Popen(
+            command(module, json.dumps(task)),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            env=environment(),
+            start_new_session=True,
+        )
+
+    def read(self) -> dict[str, Any]:
+        """Its next line; raises what it reports as an error."""
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            code = self._process.wait(STOP_S)
+            raise Unavailable(f"the {self._name} process ended with {code}: {tail(self._log)}")
+        said: dict[str, Any] = json.loads(line)
+        if "error" in said:
+            raise from_code(said["error"]["code"], f"{self._name}: {said['error']['message']}")
+        return said
+
+    def go(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(b"go\n")
+        self._process.stdin.flush()
+
+    def close(self) -> None:
+        end(self._process)
+        for stream in (self._process.stdin, self._process.stdout, self._log):
+            if stream is not None:
+                stream.close()
+
+    def __enter__(self) -> Child:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Asks the process to stop, then makes it."""
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+# --- the other side ---------------------------------------------------------------------------
+
+
+def say(what: dict[str, Any]) -> None:
+    """One line to the benchmark."""
+    sys.stdout.write(json.dumps(what) + "\n")
+    sys.stdout.flush()
+
+
+def ready() -> None:
+    """Says that everything is prepared, and waits for the word; ends if there is nobody."""
+    say({"ready": True})
+    if not sys.stdin.readline():
+        sys.exit(1)
+
+
+def say_error(error: WeftError) -> None:
+    say({"error": {"code": error.code, "message": error.message}})

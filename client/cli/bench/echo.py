@@ -1,0 +1,23 @@
+"""The far end of the raw round trip: a ROUTER that sends back what it gets, and does no more."""
+
+from __future__ import annotations
+
+import signal
+import sys
+
+import zmq
+
+from .child import say
+
+
+def main() -> None:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as socket:
+        socket.setsockopt(zmq.LINGER, 0)
+        say({"port": socket.bind_to_random_port("tcp://127.0.0.1")})
+        while True:
+            socket.send_multipart(socket.recv_multipart())
+
+
+if __name__ == "__main__":
+    main()

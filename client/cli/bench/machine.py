@@ -1,0 +1,51 @@
+"""Where a figure comes from: a number without its machine means nothing."""
+
+from __future__ import annotations
+
+import os
+import platform
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Machine:
+    cpu: str
+    cores: int
+    #: The last 1, 5 and 15 minutes, when the run began.
+    load_average: tuple[float, float, float]
+    kernel: str
+    python: str
+    #: By name; a package that is not installed is left out.
+    versions: dict[str, str]
+
+    @classmethod
+    def here(cls) -> Machine:
+        versions = {"libzmq": _libzmq()}
+        for name in ("weft", "pyzmq", "plyvel", "msgspec"):
+            try:
+                versions[name] = version(name)
+            except PackageNotFoundError:
+                continue
+        return cls(
+            _cpu(),
+            len(os.sched_getaffinity(0)),
+            os.getloadavg(),
+            platform.release(),
+            platform.python_version(),
+            versions,
+        )
+
+
+def _libzmq() -> str:
+    import zmq
+
+    return zmq.zmq_version()
+
+
+def _cpu() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()

@@ -1,0 +1,63 @@
+"""Memory: what the node holds for waiting messages, and how long a restart with them takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import weft
+from weft.errors import StorageError
+
+from . import workload
+from .own_node import OwnNode
+from .plan import Plan
+
+if TYPE_CHECKING:
+    from weft import Client
+
+
+@dataclass(frozen=True)
+class Memory:
+    ready: int
+    rss_before_bytes: int
+    rss_after_bytes: int
+    #: From the start of the process until it serves; None for a node that is not our own.
+    restart_s: float | None
+    #: The same, with nothing to recover.
+    empty_start_s: float | None
+    rss_restarted_bytes: int | None
+
+    @property
+    def bytes_per_message(self) -> float:
+        return (self.rss_after_bytes - self.rss_before_bytes) / self.ready
+
+
+def measure_running(plan: Plan, client: Client, servers: str, queue: str) -> Memory:
+    """Fills a queue of a node that others may use, too: what it held before is part of it."""
+    before = client.status().rss_bytes
+    workload.fill(plan, servers, queue, plan.ready)
+    return Memory(plan.ready, before, client.status().rss_bytes, None, None, None)
+
+
+def measure_own(plan: Plan, own: OwnNode, queue: str) -> Memory:
+    """Starts afresh: a node that has worked keeps some of what it needed. It ends on other ports."""
+    own.stop()
+    empty_start_s = own.start()
+    with weft.connect(own.servers) as client:
+        client.create_queue(queue)
+        filled = measure_running(plan, client, own.servers, queue)
+    own.stop()
+    return replace(
+        filled,
+        empty_start_s=empty_start_s,
+        restart_s=own.start(),
+        rss_restarted_bytes=_restarted_rss(own, queue, plan.ready),
+    )
+
+
+def _restarted_rss(own: OwnNode, queue: str, count: int) -> int:
+    with weft.connect(own.servers) as client:
+        found = client.queue(queue).stats().ready
+        if found != count:
+            raise StorageError(f"{count} messages were durable, {found} came back: data was lost")
+        return client.status().rss_bytes

@@ -1,0 +1,43 @@
+"""How far a run is, on a terminal's standard error; silent everywhere else."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+
+class Live:
+    """A line that follows the run's phases."""
+
+    def __init__(self) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[figure]}"),
+            TimeElapsedColumn(),
+            console=Console(stderr=True),
+            transient=True,
+            disable=not sys.stderr.isatty(),
+        )
+        self._task = self._progress.add_task("starting", total=None, figure="")
+
+    def phase(self, text: str, total: int | None = None) -> None:
+        self._progress.reset(self._task, total=total, description=text, figure="")
+
+    def advance(self, done: int) -> None:
+        self._progress.update(self._task, completed=done, figure=f"{done:,} acked")
+
+    def __enter__(self) -> Live:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._progress.stop()

@@ -1,0 +1,104 @@
+"""A stopped node's data directory: every record is read and its checksum compared.
+
+The directory is opened as the node itself opens it, lock and all: that is what makes sure that no
+node runs on it, and it writes what LevelDB writes at an open, and no record of ours.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from weft.client.cli import extras
+from weft.client.cli.advice import TRY
+from weft.client.cli.units import count, size
+from weft.errors import MissingExtra, StoreDamaged, StoreLocked, WeftError
+
+from .finding import Finding
+
+#: Damaged records that are named; the rest are counted.
+NAMED_MAX: Final = 10
+_TELL_EVERY: Final = 256
+
+#: Told how many records and bytes were read so far.
+OnRecord = Callable[[int, int], None]
+
+
+def look(path: str, on_record: OnRecord) -> list[Finding]:
+    check = f"{path} data"
+    if not (Path(path) / "node.json").exists() and not (Path(path) / "store").exists():
+        return [Finding("FAIL", check, "no data directory", "name the one given to `weft serve`")]
+    try:
+        directory = extras.load("weft.persistence.directory").DataDirectory.open(path)
+    except StoreLocked as error:
+        return [Finding("WARN", check, f"not checked: {error.message}", "stop the node first")]
+    except (WeftError, MissingExtra) as error:
+        return [Finding("FAIL", check, error.message, TRY[error.code])]
+    try:
+        return _look_inside(check, directory, on_record)
+    finally:
+        directory.close()
+
+
+def _look_inside(check: str, directory: Any, on_record: OnRecord) -> list[Finding]:
+    try:
+        store = directory.open_store()
+    except WeftError as error:
+        return [Finding("FAIL", check, error.message, TRY[error.code])]
+    try:
+        verify = _Verify(store, on_record)
+        verify.run()
+    finally:
+        store.close()
+    damage = verify.damage
+    if not damage:
+        found = f"{count(verify.records)} records, {size(verify.bytes)}: all checksums match"
+        return [Finding("OK", check, found)]
+    named = [Finding("FAIL", check, one, TRY[StoreDamaged.code]) for one in damage[:NAMED_MAX]]
+    if len(damage) > NAMED_MAX:
+        more = f"{count(len(damage) - NAMED_MAX)} more damaged records"
+        named.append(Finding("FAIL", check, more, TRY[StoreDamaged.code]))
+    return named
+
+
+class _Verify:
+    """One pass over a store. A damaged record does not end it: the next may be damaged too."""
+
+    def __init__(self, store: Any, on_record: OnRecord) -> None:
+        self._store = store
+        self._layout = extras.load("weft.persistence.layout")
+        self._on_record = on_record
+        self.records = 0
+        self.bytes = 0
+        self.damage: list[str] = []
+
+    def run(self) -> None:
+        layout = self._layout
+        for kind in (
+            *(layout.QUEUE, layout.PARTITION, layout.HEAD, layout.BODY),
+            *(layout.DEDUP, layout.DEDUP_KEY, layout.TABLE),
+        ):
+            try:
+                self._scan(*layout.kind_range(kind))
+            except StoreDamaged as error:
+                # LevelDB cannot read on from here; the other kinds may stand in other files.
+                self._note(error)
+        self._on_record(self.records, self.bytes)
+
+    def _scan(self, start: bytes, stop: bytes) -> None:
+        path = os.fspath(self._store.path)
+        for key, record in self._store.scan(start, stop):
+            self.records += 1
+            self.bytes += len(key) + len(record)
+            if self.records % _TELL_EVERY == 0:
+                self._on_record(self.records, self.bytes)
+            try:
+                self._layout.unseal(key, record, path)
+            except StoreDamaged as error:
+                self._note(error)
+
+    def _note(self, error: StoreDamaged) -> None:
+        if error.message not in self.damage:
+            self.damage.append(error.message)

@@ -1,0 +1,96 @@
+"""A node that answers: its version, its disk, its durability, and what its queues tell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from weft.client.cli.units import count, duration_ms, size
+from weft.limits import SECOND_MS
+from weft.proto import wire
+
+from .finding import Finding
+
+if TYPE_CHECKING:
+    from weft import QueueStats
+
+#: Waiting longer than this, with nobody asking for it, was probably forgotten.
+OLD_MS: Final = 3600 * SECOND_MS
+#: Names in one finding; the rest are counted.
+NAMES_MAX: Final = 5
+
+
+def check_version(server: str, client_version: str, status: wire.StatusInfo) -> Finding:
+    check = f"{server} version"
+    if status.version == client_version:
+        return Finding("OK", check, f"{client_version}, as here")
+    return Finding(
+        "WARN",
+        check,
+        f"the node has {status.version}, this client {client_version}",
+        "install the same version on both",
+    )
+
+
+def check_space(server: str, status: wire.StatusInfo) -> Finding:
+    check = f"{server} disk"
+    found = f"{size(status.free_bytes)} free, reserve {size(status.reserve_bytes)}"
+    advice = "free space on the node's disk, or let consumers drain its queues"
+    if status.free_bytes < status.reserve_bytes:
+        return Finding("FAIL", check, f"{found}: pushes are refused", advice)
+    if status.free_bytes < 2 * status.reserve_bytes:
+        return Finding("WARN", check, f"{found}: pushes will soon be refused", advice)
+    return Finding("OK", check, found)
+
+
+def check_durability(server: str, status: wire.StatusInfo) -> Finding:
+    check = f"{server} durability"
+    if status.durability == "disk":
+        return Finding("OK", check, "disk: a push is fsynced before it is acknowledged")
+    return Finding(
+        "WARN",
+        check,
+        f"{status.durability}: a power cut loses the last moments of acknowledged pushes",
+        "start the node with --durability disk, unless that is acceptable",
+    )
+
+
+def check_dead_letters(server: str, queues: Sequence[QueueStats]) -> Finding:
+    check = f"{server} dead letters"
+    graves = {one.settings.dead_letter for one in queues} - {""}
+    full = [(one.name, one.ready) for one in queues if one.name in graves and one.ready]
+    if not full:
+        return Finding("OK", check, "none")
+    return Finding(
+        "WARN",
+        check,
+        _names([f"{name} holds {count(held)}" for name, held in full]),
+        f"see why with `weft peek {full[0][0]} --json`, then `weft queue redrive {full[0][0]}`",
+    )
+
+
+def check_forgotten(server: str, queues: Sequence[QueueStats]) -> Finding:
+    """Old messages in a queue from which nobody pops; dead letters have a check of their own."""
+    check = f"{server} old messages"
+    graves = {one.settings.dead_letter for one in queues}
+    old = [
+        one
+        for one in queues
+        if one.oldest_ms > OLD_MS
+        and not one.leased
+        and not one.waiting_pops
+        and one.name not in graves
+    ]
+    if not old:
+        return Finding("OK", check, "none without a consumer")
+    return Finding(
+        "WARN",
+        check,
+        _names([f"{one.name}: {duration_ms(one.oldest_ms)}, nobody pops" for one in old]),
+        f"start a consumer, or `weft queue purge {old[0].name}`",
+    )
+
+
+def _names(found: list[str]) -> str:
+    more = len(found) - NAMES_MAX
+    return "; ".join(found[:NAMES_MAX]) + (f"; and {more} more" if more > 0 else "")

@@ -1,0 +1,43 @@
+"""Parts that are not always installed: which extra brings a module, and how to say so."""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+from typing import Final
+
+from weft.errors import MissingExtra
+
+#: Modules that only an extra brings.
+EXTRAS: Final[dict[str, str]] = {
+    "grpc_health": "server",
+    "grpc_reflection": "server",
+    "plyvel": "server",
+}
+
+
+def load(module: str) -> ModuleType:
+    """Imports a module of Weft that may need an extra."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise explain(error) from error
+
+
+def explain(error: ModuleNotFoundError) -> Exception:
+    """MissingExtra, naming the extra; an unknown module is a broken installation, left as it is."""
+    name = (error.name or "").partition(".")[0]
+    if name not in EXTRAS:
+        return error
+    return MissingExtra(f"{name} is not installed: pip install 'weft[{EXTRAS[name]}]'")
+
+
+def missing(extra: str) -> list[str]:
+    """The modules of an extra that are not installed."""
+    absent = []
+    for name in (module for module, of in EXTRAS.items() if of == extra):
+        try:
+            importlib.import_module(name)
+        except ImportError:
+            absent.append(name)
+    return absent

@@ -1,0 +1,25 @@
+"""A message as it is shown: in JSON, one object on a line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from . import output
+
+if TYPE_CHECKING:
+    from weft import Message
+
+
+def as_json(message: Message) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "id": str(message.id),
+        **output.bytes_field("body", message.body),
+        "headers": message.headers,
+        "key": message.key,
+        "deliveries": message.deliveries,
+        "pushed_at": message.pushed_at,
+        "priority": message.priority,
+    }
+    if message.dead_reason:
+        shown["dead_reason"] = message.dead_reason
+    return shown

@@ -1,0 +1,195 @@
+"""The link of an asyncio client: one connection, any number of calls under way.
+
+The socket's descriptor is edge-triggered: it may be silent although there is something to read, if
+a send or a look at the state consumed the edge. So after every wake-up *and* every send the state
+is read again and the socket drained (`_pump`); nothing here trusts the descriptor alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import os
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+from weft.errors import ProtocolError, UsageError
+from weft.proto import wire
+
+from .dealer import CLOSE_MS, READABLE, UP, WRITABLE, Context, Dealer
+from .discovery import Discovery
+from .exchange import Call, Exchange
+from .link import ATTEMPT_S, LOST_S, Answered, Asked
+
+log = logging.getLogger("weft.client")
+
+#: Answers taken in one go before others on the event loop have their turn.
+DRAIN_MAX: Final = 64
+
+
+class AsyncLink:
+    """Implements Link on the running event loop. Belongs to that loop alone."""
+
+    def __init__(self, discovery: Discovery, *, attempt_s: float = ATTEMPT_S) -> None:
+        self._discovery = discovery
+        self._loop = asyncio.get_running_loop()
+        self._pid = os.getpid()
+        self._context: Context[Any] = Context()
+        self._dealer = Dealer(self._context, discovery.address)
+        self._exchange = Exchange(attempt_s)
+        self._search: asyncio.Task[None] | None = None
+        self._closed = False
+        self._descriptors = self._dealer.descriptors()
+        for descriptor in self._descriptors:
+            self._loop.add_reader(descriptor, self._wake)
+
+    async def call(
+        self, request: wire.AnyRequest, payload: Sequence[bytes], deadline: float
+    ) -> Answered:
+        self._check()
+        now = time.monotonic()
+        call = self._exchange.start(request, payload, deadline, now)
+        future: asyncio.Future[None] = self._loop.create_future()
+        call.on_end = functools.partial(_wake_caller, future)
+        alarm = _Alarm(self, call, now)
+        self._pump()
+        try:
+            await future
+        except BaseException:  # cancelled, perhaps just when the answer had come
+            self._exchange.abandon(call)
+            self._pump()
+            raise
+        finally:
+            alarm.stop()
+        return call.result()
+
+    async def call_all(self, asked: Sequence[Asked], deadline: float) -> list[Answered | Exception]:
+        ends = await asyncio.gather(
+            *(self.call(request, payload, deadline) for request, payload in asked),
+            return_exceptions=True,
+        )
+        results: list[Answered | Exception] = []
+        for end in ends:
+            if isinstance(end, BaseException) and not isinstance(end, Exception):
+                raise end
+            results.append(end)
+        return results
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    @property
+    def breaks(self) -> int:
+        return self._exchange.breaks
+
+    def close(self) -> None:
+        """Ends all calls under way. On the loop's own thread."""
+        if self._closed or os.getpid() != self._pid:
+            return
+        self._wake()  # an answer that nobody waits for any more is still given back
+        self._closed = True
+        if self._search is not None:
+            self._search.cancel()
+        for descriptor in self._descriptors:
+            self._loop.remove_reader(descriptor)
+        self._exchange.fail_all(UsageError("the client is closed"))
+        self._dealer.close(CLOSE_MS)
+        self._context.term()
+
+    # --- inside ---
+
+    def _check(self) -> None:
+        if self._closed:
+            raise UsageError("the client is closed")
+        if os.getpid() != self._pid:
+            raise UsageError(
+                "this client was made before a fork, and its connection stays with the parent: "
+                "call weft.aio.connect in the child"
+            )
+        if asyncio.get_running_loop() is not self._loop:
+            raise UsageError("this client belongs to another event loop: connect on this one, too")
+
+    def _wake(self) -> None:
+        if self._closed:
+            return
+        for change in self._dealer.changes():
+            if change == UP:
+                self._exchange.restored()
+            else:
+                self._exchange.lost()
+        self._pump()
+
+    def _pump(self) -> None:
+        """Sends and receives until neither can go on."""
+        if self._closed:
+            return
+        for _ in range(DRAIN_MAX):
+            self._exchange.send(self._dealer.send, time.monotonic())
+            state = self._dealer.state()
+            if state & READABLE:
+                self._receive()
+            elif not (state & WRITABLE and self._exchange.has_unsent):
+                break
+        else:
+            self._loop.call_soon(self._wake)
+        if self._unreachable and self._search is None:
+            self._search = self._loop.create_task(self._find())
+
+    def _receive(self) -> None:
+        frames = self._dealer.receive()
+        if frames is None:
+            return
+        try:
+            self._exchange.received(frames)
+        except ProtocolError as error:
+            log.warning("%s", error)
+
+    def _overdue(self, call: Call) -> None:
+        self._exchange.overdue(call, time.monotonic())
+        self._pump()
+
+    @property
+    def _unreachable(self) -> bool:
+        return not self._exchange.up or self._exchange.has_unsent
+
+    async def _find(self) -> None:
+        """Asks the seeds where the node is, for as long as it cannot be reached."""
+        while True:
+            await asyncio.sleep(LOST_S)
+            if not self._unreachable:
+                break
+            address = await asyncio.to_thread(self._discovery.refresh)
+            if address is not None and address != self._dealer.address:
+                self._dealer.move(address)
+                self._pump()
+        self._search = None
+
+
+def _wake_caller(future: asyncio.Future[None], call: Call) -> None:
+    if not future.done():  # it is when the caller was cancelled
+        future.set_result(None)
+
+
+class _Alarm:
+    """Rings when a call is due to be sent again or to end, until it has ended."""
+
+    __slots__ = ("_call", "_link", "_timer")
+
+    def __init__(self, link: AsyncLink, call: Call, now: float) -> None:
+        self._link = link
+        self._call = call
+        self._set(now)
+
+    def _set(self, now: float) -> None:
+        due = self._link._exchange.next_due(self._call)
+        self._timer = self._link._loop.call_later(max(0.0, due - now), self._ring)
+
+    def _ring(self) -> None:
+        self._link._overdue(self._call)
+        if not self._call.ended:
+            self._set(time.monotonic())
+
+    def stop(self) -> None:
+        self._timer.cancel()

@@ -1,0 +1,276 @@
+"""A producer's messages on their way: gathered into batches, pushed in the background.
+
+Callers add messages from any thread; batches are pushed on the event loop. A batch leaves when it
+is full by count or bytes, when its first message has waited for the linger time, or at a flush. At
+most `in_flight` are under way; the others queue. A caller that is ahead by more than `buffer_bytes`
+has to wait (`overfull`). What failed is counted and kept until somebody can be told
+(`take_failure`): a message is never dropped in silence.
+
+Two locks would be one too many: `_lock` guards the buffers and the counts, and is never held while
+something waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from weft import limits
+from weft.errors import UsageError, WeftError
+
+from . import pushing
+from .buffer import Buffer, Options, Parcel
+from .session import Session, check_timeout
+
+#: How a callback gets to the event loop: at once, or from another thread.
+Post = Callable[..., Any]
+
+LINGER_MS_MAX: Final = 60_000
+IN_FLIGHT_MAX: Final = 256
+BUFFER_BYTES_MAX: Final = 1 << 34
+#: Different (delay, priority) pairs that are gathered at once; more are pushed out early.
+BUFFERS_MAX: Final = 64
+
+_PLAIN: Final = Options()
+
+
+@dataclass(frozen=True)
+class ProducerOptions:
+    """How a producer gathers its batches."""
+
+    linger_ms: float = 5
+    batch_count: int = 1000
+    batch_bytes: int = limits.MIB
+    in_flight: int = 8
+    buffer_bytes: int = 64 * limits.MIB
+    timeout_ms: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.linger_ms <= LINGER_MS_MAX:
+            limits.check_range("linger_ms", int(self.linger_ms), 0, LINGER_MS_MAX)
+        limits.check_range("batch_count", self.batch_count, 1, limits.BATCH_COUNT_MAX)
+        limits.check_range("batch_bytes", self.batch_bytes, 1, limits.BATCH_BYTES_MAX)
+        limits.check_range("in_flight", self.in_flight, 1, IN_FLIGHT_MAX)
+        limits.check_range("buffer_bytes", self.buffer_bytes, 1, BUFFER_BYTES_MAX)
+        if self.timeout_ms is not None:
+            check_timeout(self.timeout_ms)
+
+
+class Outbox:
+    def __init__(
+        self,
+        session: Session,
+        queue: str,
+        options: ProducerOptions,
+        post: Post,
+        on_change: Callable[[], None],
+    ) -> None:
+        self._session = session
+        self._queue = queue
+        self._options = options
+        self._count_max = options.batch_count
+        self._bytes_max = options.batch_bytes
+        self._post = post
+        self._on_change = on_change
+        self._lock = threading.Lock()
+        self._plain = Buffer(_PLAIN)
+        self._buffers: dict[Options, Buffer] = {_PLAIN: self._plain}
+        self._lingering = False
+        self._waiting: deque[Parcel] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._pending_bytes = 0
+        self._pending = 0
+        self._error: BaseException | None = None
+        self._failed = 0
+        self.closed = False
+        #: Set when callers have something to see to: closed, overfull, or a failure.
+        self.attention = False
+
+    # --- from any thread ---
+
+    @property
+    def overfull(self) -> bool:
+        """Callers are too far ahead."""
+        return self._pending_bytes > self._options.buffer_bytes
+
+    @property
+    def busy(self) -> bool:
+        """Something was sent and has not ended."""
+        return self._pending > 0
+
+    def put(self, body: bytes) -> None:
+        """A body that is checked, and nothing else: the short way for most messages."""
+        with self._lock:
+            buffer = self._plain
+            bodies = buffer.bodies
+            bodies.append(body)
+            buffer.size += len(body)
+            count = len(bodies)
+            if count == 1 or count >= self._count_max or buffer.size >= self._bytes_max:
+                self._grown(buffer, count)
+
+    def add(
+        self, body: bytes, headers: dict[str, str] | None, key: str | None, options: Options
+    ) -> None:
+        with self._lock:
+            buffer = self._buffer(options)
+            before = len(buffer.bodies)
+            buffer.add(body, headers, key)
+            self._grown(buffer, before + 1)
+
+    def put_many(self, bodies: list[bytes]) -> None:
+        """One of the pieces that `parts` gives."""
+        with self._lock:
+            before = len(self._plain.bodies)
+            self._plain.extend(bodies)
+            self._grown(self._plain, 1 if not before else before + len(bodies))
+
+    def parts(self, bodies: list[bytes]) -> Iterator[list[bytes]]:
+        """Many bodies in pieces of about one batch each."""
+        if not bodies:
+            return
+        count = len(bodies)
+        average = max(1, sum(map(len, bodies)) // max(1, count))
+        step = max(1, min(self._options.batch_count, self._options.batch_bytes // average))
+        if step >= count:
+            yield bodies
+            return
+        for start in range(0, count, step):
+            yield bodies[start : start + step]
+
+    def flush(self) -> None:
+        """Sends off what is gathered; `busy` says when it has ended."""
+        with self._lock:
+            self._send_all()
+
+    def close(self) -> None:
+        """Sends off what is gathered and takes no more."""
+        with self._lock:
+            self.closed = self.attention = True
+            self._send_all()
+
+    def take_failure(self) -> WeftError | None:
+        """What went wrong since the last time, once."""
+        with self._lock:
+            error, failed = self._error, self._failed
+            self._error, self._failed = None, 0
+            self._look()
+        if error is None:
+            return None
+        kind = type(error) if isinstance(error, WeftError) else WeftError
+        said = error.message if isinstance(error, WeftError) else repr(error)
+        failure = kind(
+            f"{failed} message{'s' if failed > 1 else ''} sent to {self._queue} before this call "
+            f"{'were' if failed > 1 else 'was'} not stored: {said}"
+        )
+        failure.__cause__ = error
+        return failure
+
+    # --- under the lock ---
+
+    def _look(self) -> None:
+        self.attention = self.closed or self.overfull or self._error is not None
+
+    def _grown(self, buffer: Buffer, count: int) -> None:
+        """Sees to a buffer that has its first message, or is full."""
+        if count == 1:
+            if self.closed:  # a closed outbox has empty buffers, so this is seen at once
+                buffer.take()
+                raise UsageError("the producer is closed")
+            buffer.born = time.monotonic()
+        if len(buffer.bodies) >= self._count_max or buffer.size >= self._bytes_max:
+            self._send_off(buffer)
+        elif not self._lingering:
+            self._lingering = True
+            self._post(self._start_linger)
+
+    def _send_all(self) -> None:
+        for buffer in self._buffers.values():
+            if buffer.bodies:
+                self._send_off(buffer)
+
+    def _buffer(self, options: Options) -> Buffer:
+        buffer = self._buffers.get(options)
+        if buffer is None:
+            if len(self._buffers) >= BUFFERS_MAX:
+                self._make_room()
+            buffer = self._buffers[options] = Buffer(options)
+        return buffer
+
+    def _make_room(self) -> None:
+        for options, buffer in list(self._buffers.items()):
+            if buffer.bodies:
+                self._send_off(buffer)
+            if options != _PLAIN:
+                del self._buffers[options]
+
+    def _send_off(self, buffer: Buffer) -> None:
+        parcel = buffer.take()
+        self._pending += 1
+        self._pending_bytes += parcel.size
+        self._look()
+        self._post(self._accept, parcel)
+
+    # --- on the event loop ---
+
+    def _accept(self, parcel: Parcel) -> None:
+        self._waiting.append(parcel)
+        self._start()
+
+    def _start(self) -> None:
+        while self._waiting and len(self._tasks) < self._options.in_flight:
+            task = asyncio.ensure_future(self._push(self._waiting.popleft()))
+            self._tasks.add(task)
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._start()
+
+    async def _push(self, parcel: Parcel) -> None:
+        columns, size, (delay_ms, priority) = parcel
+        stored: list[Any] = []
+        error: BaseException | None = None
+        deadline = self._session.deadline(self._options.timeout_ms)
+        try:
+            stored, error = await pushing.store(
+                self._session, self._queue, columns, delay_ms, priority, deadline
+            )
+        except asyncio.CancelledError as cancelled:
+            error = cancelled
+            raise
+        except Exception as other:
+            error = other  # told to the next caller: nobody awaits this task
+        finally:
+            with self._lock:
+                self._pending -= 1
+                self._pending_bytes -= size
+                if error is not None:
+                    self._error = self._error or error
+                    self._failed += len(columns.bodies) - sum(pushed.count for pushed in stored)
+                self._look()
+            self._on_change()
+
+    def _start_linger(self) -> None:
+        asyncio.get_running_loop().call_later(self._options.linger_ms / 1000, self._linger_over)
+
+    def _linger_over(self) -> None:
+        """Sends off what has waited long enough, and looks again later if there is more."""
+        linger_s = self._options.linger_ms / 1000
+        with self._lock:
+            now = time.monotonic()
+            born = [buffer.born for buffer in self._buffers.values() if buffer.bodies]
+            for buffer in self._buffers.values():
+                if buffer.bodies and now - buffer.born >= linger_s * 0.9:
+                    self._send_off(buffer)
+            self._lingering = bool(born)
+        if born:
+            # Also when all were sent off: while messages keep coming, no caller has to wake us.
+            left = [when + linger_s - now for when in born if now - when < linger_s * 0.9]
+            delay = max(0.0005, min(left, default=linger_s))
+            asyncio.get_running_loop().call_later(delay, self._linger_over)

@@ -1,0 +1,112 @@
+"""push: messages become batches, batches get numbers, numbers become message ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+from weft import limits
+from weft.errors import WeftError
+from weft.ids import MessageId
+from weft.proto import wire
+
+from .batch import Columns, Encoded, batches, encode
+from .link import PIPELINE_MAX
+from .router import by_link
+from .session import Session
+
+
+def check_options(delay_ms: int, priority: int) -> None:
+    limits.check_range("delay_ms", delay_ms, 0, limits.DELAY_MS_MAX)
+    limits.check_range("priority", priority, 0, limits.PRIORITY_MAX)
+
+
+async def push_one(
+    session: Session,
+    queue: str,
+    columns: Columns,
+    *,
+    delay_ms: int,
+    priority: int,
+    dedup_key: str | None,
+    deadline: float,
+) -> MessageId:
+    batch = session.next_batch()
+    request = wire.Push(queue, session.producer, batch, 1, delay_ms, priority, dedup_key)
+    router = session.router
+    if dedup_key is None:
+        link = router.of_batch(session.producer, batch)
+    else:
+        link = router.of_text(dedup_key)
+    pushed = await session.push(link, request, encode(columns), deadline)
+    return MessageId.of(pushed.partition, pushed.producer, pushed.batch, 0)
+
+
+async def push_columns(
+    session: Session,
+    queue: str,
+    columns: Columns,
+    *,
+    delay_ms: int,
+    priority: int,
+    deadline: float,
+) -> list[MessageId]:
+    """Stores all of it and gives the ids; an error says how much was stored before it."""
+    stored, error = await store(session, queue, columns, delay_ms, priority, deadline)
+    if error is not None:
+        raise _partly(error, sum(pushed.count for pushed in stored), len(columns.bodies))
+    ids: list[MessageId] = []
+    for pushed in stored:
+        first = int(MessageId.of(pushed.partition, pushed.producer, pushed.batch, 0))
+        ids.extend(map(MessageId, range(first, first + pushed.count)))
+    return ids
+
+
+async def store(
+    session: Session,
+    queue: str,
+    columns: Columns,
+    delay_ms: int,
+    priority: int,
+    deadline: float,
+) -> tuple[list[wire.Pushed], Exception | None]:
+    """What was stored, in order, PIPELINE_MAX batches at a time, and what stopped it."""
+    stored: list[wire.Pushed] = []
+    encoded = batches(columns)
+    while window := list(islice(encoded, PIPELINE_MAX)):
+        pushes = list(_numbered(session, queue, window, delay_ms, priority))
+        ends = await _push_window(session, pushes, deadline)
+        stored += [end for end in ends if isinstance(end, wire.Pushed)]
+        failure = next((end for end in ends if isinstance(end, Exception)), None)
+        if failure is not None:
+            return stored, failure
+    return stored, None
+
+
+def _numbered(
+    session: Session, queue: str, window: list[Encoded], delay_ms: int, priority: int
+) -> Iterator[tuple[wire.Push, Sequence[bytes]]]:
+    for count, frame in window:
+        batch = session.next_batch()
+        yield wire.Push(queue, session.producer, batch, count, delay_ms, priority), (frame,)
+
+
+async def _push_window(
+    session: Session, pushes: list[tuple[wire.Push, Sequence[bytes]]], deadline: float
+) -> list[wire.Pushed | Exception]:
+    """The answers in the order of the pushes, whichever nodes they went to."""
+    router = session.router
+    routed = ((router.of_batch(push.producer, push.batch), (push, f)) for push, f in pushes)
+    ends: dict[int, wire.Pushed | Exception] = {}
+    for link, group in by_link(routed):
+        answers = await session.push_all(link, group, deadline)
+        for (push, _), answer in zip(group, answers, strict=True):
+            ends[push.batch] = answer
+    return [ends[push.batch] for push, _ in pushes]
+
+
+def _partly(error: Exception, stored: int, total: int) -> Exception:
+    """The error, saying how much was stored all the same."""
+    if not stored or not isinstance(error, WeftError):
+        return error
+    return type(error)(f"{stored} of {total} messages were stored, then: {error.message}")

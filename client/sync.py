@@ -1,0 +1,104 @@
+"""The synchronous client: the same coroutines, run to their end over a blocking link.
+
+Safe to share between threads: each thread that calls has its own connection underneath.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Unpack
+
+from weft import limits
+from weft.proto import wire
+
+from .admin import AdminCore, QueueSettings
+from .client import CONNECT_MS
+from .discovery import Discovery, parse_servers
+from .kv import KvCore
+from .kv_sync import Kv
+from .link import run
+from .link_blocking import BlockingLink
+from .message import Message
+from .queue import QueueCore
+from .queue_sync import Queue
+from .router import Router
+from .session import TIMEOUT_MS, Session, check_timeout
+from .stats import QueueStats
+from .works import Works
+
+
+class Client:
+    """One client of Weft, for any number of threads. Use it with `with`, or close it."""
+
+    def __init__(self, discovery: Discovery, timeout_ms: int) -> None:
+        assert discovery.view is not None, "find first"
+        self._link = BlockingLink(discovery)
+        self._session = Session(Router(self._link, discovery.view.partitions), timeout_ms)
+        self._admin = AdminCore(self._session)
+        self._works = Works(discovery, timeout_ms)
+        self.kv = Kv(KvCore(self._session))
+
+    def queue(self, name: str) -> Queue:
+        """A handle; the queue itself may not exist yet."""
+        return Queue(QueueCore(self._session, name, Message), self._works)
+
+    def create_queue(self, name: str, **settings: Unpack[QueueSettings]) -> bool:
+        """Makes a queue. False if it was there with these settings; with others: QueueExists."""
+        return run(self._admin.create_queue(name, settings))
+
+    def update_queue(self, name: str, **changes: Unpack[QueueSettings]) -> None:
+        """Changes the named settings; the others stay."""
+        run(self._admin.update_queue(name, changes))
+
+    def delete_queue(self, name: str) -> int:
+        """Drops a queue with all its messages; says how many."""
+        return run(self._admin.delete_queue(name))
+
+    def list_queues(self, prefix: str = "") -> list[QueueStats]:
+        return run(self._admin.list_queues(prefix))
+
+    def view(self) -> wire.ViewInfo:
+        """Who is in the cluster."""
+        return run(self._admin.view())
+
+    def status(self) -> wire.StatusInfo:
+        """A node's own figures."""
+        return run(self._admin.status())
+
+    def close(self) -> None:
+        """Flushes its producers, closes its consumers, ends what is under way in any thread."""
+        try:
+            self._works.close()
+        finally:
+            self._link.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def connect(
+    servers: str | Sequence[str] | None = None,
+    *,
+    timeout_ms: int = TIMEOUT_MS,
+    connect_timeout_ms: int = CONNECT_MS,
+) -> Client:
+    """Connects to a cluster through any of its nodes.
+
+    `servers` are gRPC addresses, HOST:PORT: a list, or a text with commas; without them
+    WEFT_SERVERS counts, then 127.0.0.1:7700. Every call ends within `timeout_ms` unless it is
+    given its own.
+    """
+    check_timeout(timeout_ms)
+    limits.check_range("connect_timeout_ms", connect_timeout_ms, 0, limits.DAY_MS)
+    discovery = Discovery(parse_servers(servers))
+    discovery.find(connect_timeout_ms / 1000)
+    return Client(discovery, timeout_ms)

@@ -1,0 +1,74 @@
+"""The producers and consumers of a synchronous client, and the background that they share."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from weft.errors import UsageError, WeftError
+
+from .background import Background
+from .consumer_sync import Consumer
+from .discovery import Discovery
+from .inbox import ConsumerOptions, Inbox
+from .message import Message
+from .outbox import ProducerOptions
+from .producer_sync import Producer
+from .queue import QueueCore
+
+
+class Works:
+    """Starts the background with the first producer or consumer, and ends it with the client."""
+
+    def __init__(self, discovery: Discovery, timeout_ms: int) -> None:
+        self._discovery = discovery
+        self._timeout_ms = timeout_ms
+        self._lock = threading.Lock()
+        self._background: Background | None = None
+        self._closed = False
+        self._producers: set[Producer] = set()
+        self._inboxes: set[Inbox[Message]] = set()
+
+    def producer(self, queue: str, options: ProducerOptions) -> Producer:
+        producer = Producer(self._start(), queue, options, self._producers.discard)
+        self._producers.add(producer)
+        return producer
+
+    def consumer(self, queue: QueueCore[Message], options: ConsumerOptions) -> Consumer:
+        consumer = Consumer(self._start(), queue, options, self._inboxes.discard)
+        self._inboxes.add(consumer.inbox)
+        return consumer
+
+    def _start(self) -> Background:
+        with self._lock:
+            if self._closed:
+                raise UsageError("the client is closed")
+            if self._background is None:
+                self._background = Background(self._discovery, self._timeout_ms)
+            self._background.check()
+            return self._background
+
+    def close(self) -> None:
+        """Closes all; the first error of a producer is raised when that is done."""
+        with self._lock:
+            self._closed = True
+            background, self._background = self._background, None
+        if background is None or not background.running:
+            return
+        failures: list[WeftError] = []
+        try:
+            for producer in list(self._producers):
+                _try(producer.close, failures)
+            for inbox in list(self._inboxes):
+                background.wait(inbox.close())
+        finally:
+            background.close()
+        if failures:
+            raise failures[0]
+
+
+def _try(close: Callable[[], None], failures: list[WeftError]) -> None:
+    try:
+        close()
+    except WeftError as error:
+        failures.append(error)

@@ -1,0 +1,225 @@
+"""A node's data directory: who this node is, and the lock that keeps a second process out.
+
+| name        | what                                                                           |
+|-------------|--------------------------------------------------------------------------------|
+| `node.json` | the data format, the node's id, its cluster's id; written once, atomically      |
+| `lock`      | held with flock as long as the process lives; holds the pid, for people         |
+| `store`     | LevelDB                                                                         |
+| `store.new` | an empty store while the directory is being made                                |
+
+Making a directory survives a crash at any step: an empty store is made as `store.new`, then
+`node.json` appears, then `store.new` becomes `store`. So without `node.json` there was never any
+data, and a `store` without it (or it without a store) means that somebody removed something: that
+is an error, nothing is made up and nothing is removed.
+
+A node's id is random and is never used again: a node whose data is gone comes back as another one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import shutil
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import xxhash
+
+from weft.errors import StorageError, StoreDamaged, StoreLocked, StoreVersion
+
+from .leveldb import LevelStore
+from .syncmark import sync_folder
+
+#: The newest data format that this code reads, and the one it writes.
+FORMAT: Final = 1
+#: Slices of the hash space of a new cluster; fixed for the cluster's life.
+PARTITIONS_DEFAULT: Final = 256
+
+_RESTORE: Final = "Restore this data directory from a backup, or start an empty one with --data"
+
+
+class _Header(msgspec.Struct):
+    """What every format, past and future, says first."""
+
+    format: int
+    weft: str = "an unknown version"
+
+
+class Node(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`node.json`. Changing a field, or what one means, needs a new format number."""
+
+    format: int
+    #: The Weft that made the directory.
+    weft: str
+    #: 16 hexadecimal digits.
+    node: str
+    #: 32 hexadecimal digits.
+    cluster: str
+    partitions: int
+    #: When the directory was made, ISO 8601, for people.
+    created: str
+    #: xxh3-64 of all of the above: a flipped bit must not make this another node.
+    checksum: str = ""
+
+    def sealed(self) -> Node:
+        return msgspec.structs.replace(self, checksum=self._sum())
+
+    def intact(self) -> bool:
+        return self.checksum == self._sum()
+
+    def _sum(self) -> str:
+        fields = msgspec.json.encode(msgspec.structs.replace(self, checksum=""))
+        return xxhash.xxh3_64_hexdigest(fields)
+
+
+class DataDirectory:
+    """An open data directory; `open` makes one, `close` gives it back."""
+
+    def __init__(self, path: Path, node: Node, lock: int) -> None:
+        self._path = path
+        self._node = node
+        self._lock = lock
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> DataDirectory:
+        """Open the directory at ``path``, or make it."""
+        where = Path(path).absolute()
+        try:
+            where.mkdir(parents=True, exist_ok=True)
+            lock = _take_lock(where / "lock")
+            try:
+                return cls(where, _open_node(where), lock)
+            except BaseException:
+                os.close(lock)
+                raise
+        except OSError as error:
+            raise StorageError(
+                f"{where} cannot be used as a data directory: {error.strerror or error}. "
+                "Give a directory that this user may write, with --data"
+            ) from error
+
+    @property
+    def path(self) -> str:
+        return str(self._path)
+
+    @property
+    def node(self) -> str:
+        """This node's id: 16 hexadecimal digits, never used again."""
+        return self._node.node
+
+    @property
+    def cluster(self) -> str:
+        """The id of the cluster that this directory was made for: 32 hexadecimal digits."""
+        return self._node.cluster
+
+    @property
+    def partitions(self) -> int:
+        return self._node.partitions
+
+    @property
+    def store_path(self) -> str:
+        return str(self._path / "store")
+
+    def open_store(self) -> LevelStore:
+        """The store in this directory. It is there: `open` made it, or refused."""
+        assert self._lock >= 0, "the directory is closed"
+        return LevelStore(self.store_path, create=False)
+
+    def free_bytes(self) -> int:
+        """What an ordinary user may still write on this disk."""
+        disk = os.statvfs(self._path)
+        return disk.f_bavail * disk.f_frsize
+
+    def close(self) -> None:
+        """Give the lock back. Close the store first."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+
+def _take_lock(path: Path) -> int:
+    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pid = os.pread(lock, 32, 0).decode(errors="replace").strip()
+            holder = f"process {pid}" if pid else "another process"
+            raise StoreLocked(
+                f"{path.parent} is in use by {holder}. Stop it, or give another --data"
+            ) from None
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+    except BaseException:
+        os.close(lock)
+        raise
+    return lock
+
+
+def _open_node(where: Path) -> Node:
+    """Read `node.json`, or make the directory. The lock is held."""
+    file, store, new = where / "node.json", where / "store", where / "store.new"
+    if not file.exists():
+        if store.exists():
+            raise StoreDamaged(f"{file} is missing, but {store} is there. {_RESTORE}")
+        return _make(file, store, new)
+    node = _read(file)
+    if not store.exists():
+        if not new.exists():
+            raise StoreDamaged(f"{store} is missing, but {file} is there. {_RESTORE}")
+        _rename(new, store)
+    return node
+
+
+def _make(file: Path, store: Path, new: Path) -> Node:
+    if new.exists():
+        # An earlier attempt ended before node.json: nobody has ever written into this store.
+        shutil.rmtree(new)
+    LevelStore(new, create=True).close()
+    node = Node(
+        format=FORMAT,
+        weft=version("weft"),
+        node=secrets.token_hex(8),
+        cluster=secrets.token_hex(16),
+        partitions=PARTITIONS_DEFAULT,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+    ).sealed()
+    _write(file, msgspec.json.format(msgspec.json.encode(node), indent=2) + b"\n")
+    _rename(new, store)
+    return node
+
+
+def _read(file: Path) -> Node:
+    raw = file.read_bytes()
+    try:
+        header = msgspec.json.decode(raw, type=_Header)
+        if header.format > FORMAT:
+            raise StoreVersion(
+                f"{file} has data format {header.format}, written by Weft {header.weft}; this is "
+                f"Weft {version('weft')}, which reads up to format {FORMAT}. Upgrade Weft"
+            )
+        node = msgspec.json.decode(raw, type=Node)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise StoreDamaged(f"{file} is not readable: {error}. {_RESTORE}") from error
+    if not node.intact():
+        raise StoreDamaged(f"{file} was changed: its checksum does not match. {_RESTORE}")
+    return node
+
+
+def _write(file: Path, data: bytes) -> None:
+    """All of it or nothing, and on disk when this returns."""
+    draft = file.with_suffix(".tmp")
+    with draft.open("wb") as out:
+        out.write(data)
+        out.flush()
+        os.fsync(out.fileno())
+    _rename(draft, file)
+
+
+def _rename(source: Path, target: Path) -> None:
+    source.rename(target)
+    sync_folder(str(target.parent))

@@ -1,0 +1,162 @@
+"""What must be true of a store's files, checked before LevelDB opens (and so changes) them.
+
+LevelDB checks checksums. It does not notice that a file ends too early: a log or a MANIFEST that
+was cut off, or a log that is gone, opens without a word and holds less. So every write carries its
+commit number (one more than the last) under the empty key, first in its batch, and:
+
+1. every table that the MANIFEST names is there, with the size that the MANIFEST gives;
+2. the log that the MANIFEST names is there (a MANIFEST that was cut off names one long gone);
+3. the commit numbers in the logs have no gap, and only at the end is a log empty;
+4. the logs end at the mark (see `syncmark`) or after it.
+
+The newest log may be empty, rightly or not. So rule 4 is checked again on the open store.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+from collections.abc import Iterator
+from typing import Final
+
+from weft.errors import StoreDamaged
+from weft.limits import MIB
+
+from . import journal, manifest, table
+from .manifest import Manifest
+
+#: Every write keeps its commit number here. No other key is empty.
+COMMIT_KEY: Final = b""
+#: The search for a damaged table gives up after this much: some ten seconds.
+SEARCH_BYTES_MAX: Final = 96 * MIB
+#: Names in an error message.
+NAMES_MAX: Final = 8
+
+RESTORE: Final = "Restore this data directory from a backup or a replica"
+_LOG_NAME = re.compile(r"([0-9]{6,})\.log")
+#: A batch in a log: sequence (8), count (4), then a put (1) of a key of length 0 and a value of 8.
+_batch = struct.Struct(">12x3s8s")
+_COMMIT_PUT: Final = bytes([1, 0, 8])
+
+
+def check(folder: str, mark: int) -> list[str]:
+    """Raise StoreDamaged, naming the file, or give the logs that may be right to be empty."""
+    current = manifest.read(folder)
+    _check_tables(folder, current)
+    logs = _logs(folder, current.log_number)
+    first = _log_path(folder, current.log_number)
+    if first not in logs:
+        raise StoreDamaged(
+            f"{first} is missing, but {current.path} names it: it was removed, or the latter was "
+            f"cut off. {RESTORE}"
+        )
+    last = None
+    empty: list[str] = []
+    for path in logs:
+        before = last
+        for commit in _commits(path):
+            if empty or (last is not None and commit != last + 1):
+                raise _gap(empty or logs[: logs.index(path) + 1], path, last, commit)
+            last = commit
+        if last == before:
+            empty.append(path)
+    if last is not None and last < mark:
+        raise ends_early([log for log in logs if log not in empty][-1:] + empty, last, mark)
+    return empty
+
+
+def ends_early(logs: list[str], commit: int, mark: int) -> StoreDamaged:
+    """One of ``logs`` was cut off. The name of a newer one that is gone nobody knows."""
+    return StoreDamaged(
+        f"{' or '.join(logs)} ends too early, at write {commit}, or a newer log was removed: "
+        f"writes up to {mark} were on disk. {RESTORE}"
+    )
+
+
+def _gap(logs: list[str], path: str, last: int | None, commit: int) -> StoreDamaged:
+    since = "nothing" if last is None else f"write {last}"
+    return StoreDamaged(
+        f"{' or '.join(logs)} has lost writes: {path} has write {commit} after {since}. {RESTORE}"
+    )
+
+
+def pack_commit(commit: int) -> bytes:
+    return commit.to_bytes(8, "big")
+
+
+def unpack_commit(value: bytes | None) -> int:
+    return int.from_bytes(value or b"", "big")
+
+
+def find_bad_records(folder: str) -> str:
+    """Which of the MANIFEST and the logs has a wrong checksum, for a message."""
+    current = manifest.read(folder)
+    for path in [current.path, *_logs(folder, current.log_number)]:
+        offset = journal.first_bad_checksum(_read(path), path)
+        if offset is not None:
+            return f"{path} at byte {offset}"
+    return folder
+
+
+def find_bad_table(folder: str, start: bytes, stop: bytes | None) -> str:
+    """Which table that has keys from ``start`` to ``stop`` is damaged, for a message."""
+    tables = [
+        entry
+        for entry in manifest.read(folder).tables.values()
+        if start <= entry.last and (stop is None or entry.first <= stop)
+    ]
+    paths = [os.path.join(folder, entry.name) for entry in tables]
+    searched = 0
+    for path, entry in zip(paths, tables, strict=True):
+        searched += entry.size
+        if searched > SEARCH_BYTES_MAX:
+            break
+        try:
+            if table.is_damaged(_read(path)):
+                return path
+        except FileNotFoundError:
+            continue  # A compaction has replaced it: then it was whole.
+    return "one of " + ", ".join(paths[:NAMES_MAX]) if paths else folder
+
+
+def log_paths(folder: str) -> list[str]:
+    """Every log in the folder, oldest first."""
+    return _logs(folder, 0)
+
+
+def _check_tables(folder: str, current: Manifest) -> None:
+    for entry in current.tables.values():
+        path = os.path.join(folder, entry.name)
+        try:
+            size = os.stat(path).st_size
+        except FileNotFoundError:
+            raise StoreDamaged(
+                f"{path} is missing, but {current.path} names it: it was removed, or the latter "
+                f"was cut off. {RESTORE}"
+            ) from None
+        if size != entry.size:
+            raise StoreDamaged(
+                f"{path} has {size} bytes, but {entry.size} in {current.path}. {RESTORE}"
+            )
+
+
+def _commits(path: str) -> Iterator[int]:
+    for record in journal.records(_read(path), path):
+        if len(record) < _batch.size or (fields := _batch.unpack_from(record))[0] != _COMMIT_PUT:
+            raise StoreDamaged(f"{path} has a write without a commit number. {RESTORE}")
+        yield unpack_commit(fields[1])
+
+
+def _logs(folder: str, number_min: int) -> list[str]:
+    numbers = [int(name[1]) for name in map(_LOG_NAME.fullmatch, os.listdir(folder)) if name]
+    return [_log_path(folder, number) for number in sorted(numbers) if number >= number_min]
+
+
+def _log_path(folder: str, number: int) -> str:
+    return os.path.join(folder, f"{number:06d}.log")
+
+
+def _read(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()

@@ -1,0 +1,317 @@
+"""The store on disk: LevelDB through plyvel, and every way it fails mapped to a Weft error.
+
+What is on top of LevelDB:
+
+- Each write carries a commit number under the empty key, and a mark beside LevelDB says up to which
+  number writes were synced (`syncmark`). Opening compares the two and examines the files first
+  (`integrity`). That costs some 20 bytes and one small write to a cached file, never an fsync.
+- A synced write brings every earlier write with it. LevelDB does not sync a full log when it begins
+  the next one, so after un-synced writes the older logs are synced here.
+- A read checks LevelDB's checksums, also outside of compactions.
+- After a failed write everything is refused: LevelDB would go on, and lose what it acknowledges.
+
+What is detected, at open or when the place is read, by StoreDamaged naming the file: any changed
+bit that matters, any missing or shortened file, any gap in the logs. In detail, when a log or a
+MANIFEST was shortened:
+
+| the store was           | detected                                                             |
+|-------------------------|----------------------------------------------------------------------|
+| closed                  | always                                                               |
+| killed                  | always, as to synced writes; un-synced ones may be missing silently  |
+| struck by a power loss  | as to writes older than the mark, which the system writes back every |
+|                         | half minute or so; a younger end can be cut off without a trace      |
+
+Not detected: a whole directory put back to an earlier state. These things only a replica sees.
+A power loss in the middle of un-synced writes may also leave a log that LevelDB refuses: then it is
+StoreDamaged, not a store with a gap.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import plyvel
+
+from weft.errors import StorageError, StoreDamaged, StoreLocked
+from weft.limits import KIB, MIB
+
+from . import integrity
+from .integrity import COMMIT_KEY, RESTORE
+from .store import Change
+from .syncmark import SyncMark
+
+#: A log is turned into a table when it has grown to this. Larger means fewer tables on level 0
+#: and so less rewriting; it is also what a restart replays and (twice) what is held in memory.
+WRITE_BUFFER_BYTES: Final = 32 * MIB
+#: Tables kept open; each costs a file descriptor and its index in memory.
+OPEN_FILES_MAX: Final = 512
+#: One table. Payloads are large: the default of 2 MiB would hold a dozen of them, and draining
+#: 2 GB of 150 KiB payloads took a third longer with it.
+TABLE_BYTES_MAX: Final = 16 * MIB
+#: Heads are read by scans and payloads are larger than any block: a middle size serves both.
+BLOCK_BYTES: Final = 16 * KIB
+#: Blocks kept in memory for reads.
+CACHE_BYTES: Final = 32 * MIB
+#: Ten bits a key: one in a hundred look-ups of an absent key still reads a table.
+BLOOM_BITS: Final = 10
+#: A scan copies this much, or this many rows, out of LevelDB at a time; at least one row.
+SCAN_BYTES: Final = 1 * MIB
+SCAN_ROWS: Final = 1024
+
+
+class LevelStore:
+    """A Store in one directory. One thread writes; any thread reads, compacts or closes."""
+
+    def __init__(self, path: str | os.PathLike[str], *, create: bool) -> None:
+        """Open the store in ``path``; with ``create``, make it if nothing is there yet."""
+        self._path = os.fspath(path)
+        self._failure: StorageError | None = None
+        self._users = 0
+        self._gate = threading.Condition()
+        #: `compact` writes too, from another thread.
+        self._writing = threading.Lock()
+        #: The number of the newest write.
+        self._commit: int
+        try:
+            if create and not (os.path.isdir(self._path) and os.listdir(self._path)):
+                self._db, self._mark = _make(self._path)
+                self._commit = 0
+            else:
+                self._db, self._mark, self._commit = _open(self._path)
+        except OSError as error:
+            raise StorageError(
+                f"{self._path} cannot be opened: {_text(error)}. "
+                "Check the disk, and that this user may write there"
+            ) from error
+        #: Whether writes came after the last synced one.
+        self._unsynced = False
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    def get(self, key: bytes) -> bytes | None:
+        assert key, "the empty key is the store's own"
+        with self._use() as db:
+            try:
+                value: bytes | None = db.get(key, verify_checksums=True)
+            except (plyvel.Error, OSError) as error:
+                raise self._unreadable(error, key, key) from error
+            return value
+
+    def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        start = max(start, b"\0")
+        with self._use() as db:
+            try:
+                rows = db.iterator(start=start, stop=stop, verify_checksums=True, fill_cache=False)
+            except (plyvel.Error, OSError) as error:
+                raise self._unreadable(error, start, stop) from error
+        return self._rows(rows, start, stop)
+
+    def write(self, changes: list[Change], *, sync: bool) -> None:
+        with self._use() as db, self._writing:
+            batch = db.write_batch(sync=sync)
+            commit = self._commit + 1
+            batch.put(COMMIT_KEY, integrity.pack_commit(commit))
+            for key, value in changes:
+                assert key, "the empty key is the store's own"
+                if value is None:
+                    batch.delete(key)
+                else:
+                    batch.put(key, value)
+            try:
+                batch.write()
+                self._commit = commit
+                if sync:
+                    if self._unsynced:
+                        _sync_logs(self._path)
+                    self._mark.advance(commit)
+                self._unsynced = not sync
+            except (plyvel.Error, OSError) as error:
+                raise self._failed(error) from error
+
+    def compact(self, start: bytes, stop: bytes) -> None:
+        # LevelDB begins a new log for this. An empty log before it would look like a lost one.
+        self.write([], sync=False)
+        with self._use() as db:
+            try:
+                # Both bounds are given: plyvel takes a missing one for the empty key.
+                db.compact_range(start=start, stop=stop)
+            except (plyvel.Error, OSError) as error:
+                raise self._failed(error) from error
+
+    def size_bytes(self) -> int:
+        with self._use():
+            return _folder_bytes(self._path)
+
+    def close(self) -> None:
+        with self._gate:
+            db, self._db = self._db, None
+            # plyvel frees LevelDB even while another thread is in a call.
+            self._gate.wait_for(lambda: self._users == 0)
+        if db is None:
+            return
+        try:
+            db.close()
+            if self._failure is None:
+                _sync_logs(self._path)
+                self._mark.settle(self._commit)
+        except (plyvel.Error, OSError) as error:
+            raise self._failed(error) from error
+        finally:
+            self._mark.close()
+
+    @contextmanager
+    def _use(self) -> Iterator[Any]:
+        with self._gate:
+            if self._failure is not None:
+                raise type(self._failure)(self._failure.message)
+            if self._db is None:
+                raise StorageError(f"{self._path}: the store is closed; open it again to use it")
+            db = self._db
+            self._users += 1
+        try:
+            yield db
+        finally:
+            with self._gate:
+                self._users -= 1
+                self._gate.notify_all()
+
+    def _rows(self, rows: Any, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        try:
+            while chunk := self._chunk(rows, start, stop):
+                start = chunk[-1][0]
+                yield from chunk
+        finally:
+            rows.close()
+
+    def _chunk(self, rows: Any, start: bytes, stop: bytes) -> list[tuple[bytes, bytes]]:
+        """The next rows of a scan, copied while the store cannot be closed; empty at its end."""
+        chunk: list[tuple[bytes, bytes]] = []
+        size = 0
+        with self._use():
+            try:
+                for row in rows:
+                    chunk.append(row)
+                    size += len(row[1])
+                    if size >= SCAN_BYTES or len(chunk) >= SCAN_ROWS:
+                        break
+            except (plyvel.Error, OSError) as error:
+                raise self._unreadable(error, start, stop) from error
+        return chunk
+
+    def _unreadable(self, error: Exception, start: bytes, stop: bytes) -> StoreDamaged:
+        where = integrity.find_bad_table(self._path, start, stop)
+        return StoreDamaged(f"{where} cannot be read: {_text(error)}. {RESTORE}")
+
+    def _failed(self, error: Exception) -> StorageError:
+        """Refuse everything from now on, and say why."""
+        if isinstance(error, plyvel.CorruptionError):
+            # A compaction in the background met it; the write is only where it comes to light.
+            where = integrity.find_bad_table(self._path, b"", None)
+            self._failure = StoreDamaged(f"{where} cannot be read: {_text(error)}. {RESTORE}")
+        else:
+            self._failure = StorageError(
+                f"{self._path}: a write failed: {_text(error)}. Nothing more is written: make room "
+                "on the disk or replace it, then start the node again"
+            )
+        return self._failure
+
+
+def _make(path: str) -> tuple[Any, SyncMark]:
+    os.makedirs(path, exist_ok=True)
+    db = _level(path, create=True)
+    try:
+        return db, SyncMark(path, create=True)
+    except BaseException:
+        db.close()
+        raise
+
+
+def _open(path: str) -> tuple[Any, SyncMark, int]:
+    if not os.path.exists(path):
+        raise StoreDamaged(f"{path} is missing. {RESTORE}")
+    mark = SyncMark(path, create=False)
+    try:
+        empty_logs = integrity.check(path, mark.commit)
+        db = _level(path, create=False)
+        try:
+            commit = _read_commit(db, path)
+            if commit < mark.commit:
+                raise integrity.ends_early(empty_logs, commit, mark.commit)
+        except BaseException:
+            db.close()
+            raise
+    except BaseException:
+        mark.close()
+        raise
+    return db, mark, commit
+
+
+def _read_commit(db: Any, path: str) -> int:
+    try:
+        return integrity.unpack_commit(db.get(COMMIT_KEY, verify_checksums=True))
+    except plyvel.Error as error:
+        where = integrity.find_bad_table(path, COMMIT_KEY, COMMIT_KEY)
+        raise StoreDamaged(f"{where} cannot be read: {_text(error)}. {RESTORE}") from error
+
+
+def _level(path: str, *, create: bool) -> Any:
+    try:
+        return plyvel.DB(
+            path,
+            create_if_missing=create,
+            # Without it LevelDB drops what it cannot read from its log, and says nothing.
+            paranoid_checks=True,
+            # Who pushes large payloads compresses them; doing it twice only costs time.
+            compression=None,
+            write_buffer_size=WRITE_BUFFER_BYTES,
+            max_open_files=OPEN_FILES_MAX,
+            max_file_size=TABLE_BYTES_MAX,
+            block_size=BLOCK_BYTES,
+            lru_cache_size=CACHE_BYTES,
+            bloom_filter_bits=BLOOM_BITS,
+        )
+    except plyvel.IOError as error:
+        text = _text(error)
+        if text.startswith("IO error: lock "):
+            raise StoreLocked(
+                f"{path} is already open. Stop the process that has it, or give another --data"
+            ) from error
+        raise OSError(text) from error
+    except plyvel.Error as error:
+        where = integrity.find_bad_records(path)
+        raise StoreDamaged(f"{where} cannot be read: {_text(error)}. {RESTORE}") from error
+
+
+def _sync_logs(path: str) -> None:
+    for log in integrity.log_paths(path):
+        try:
+            fd = os.open(log, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue  # LevelDB removes a log once a synced table holds what was in it.
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def _text(error: Exception) -> str:
+    """What LevelDB said; plyvel hands it on as bytes."""
+    said = error.args[0] if len(error.args) == 1 else error
+    return said.decode(errors="replace") if isinstance(said, bytes) else str(said)
+
+
+def _folder_bytes(path: str) -> int:
+    total = 0
+    with os.scandir(path) as entries:
+        for entry in entries:
+            try:
+                total += entry.stat().st_size
+            except FileNotFoundError:
+                continue  # LevelDB removes old files in the background.
+    return total

@@ -1,0 +1,115 @@
+"""The mark: how far the store was synced, kept beside LevelDB in the file ``SYNCED``.
+
+Every write has a commit number, one more than the last. After a write is known to be on disk its
+number is put into this file, without waiting for the disk. So the mark is never ahead of what is
+durable, and a store that holds less than its mark has lost something that was acknowledged.
+
+- A killed process leaves the mark exact: the operating system has it.
+- A power loss leaves it as the system last wrote it back, typically some seconds old.
+- `settle`, at a clean close, waits for the disk: from then on the mark is exact for good.
+
+Two slots are written in turn, each with a checksum, so one of them is whole at any time. The file
+is locked (flock) while the store is open, so nobody examines files that another process writes.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+from typing import Final
+
+import xxhash
+
+from weft.errors import StoreDamaged, StoreLocked
+
+NAME: Final = "SYNCED"
+_SLOT_BYTES: Final = 16
+_slot = struct.Struct(">QQ")
+
+
+class SyncMark:
+    """The open mark of one store."""
+
+    def __init__(self, folder: str, *, create: bool) -> None:
+        """Open the mark in ``folder``; with ``create``, make it, at 0."""
+        self.path = os.path.join(folder, NAME)
+        made = os.O_CREAT | os.O_EXCL if create else 0
+        try:
+            self._fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC | made, 0o644)
+        except FileNotFoundError:
+            raise self._unknown("is missing") from None
+        try:
+            self._lock(folder)
+            if create:
+                os.pwrite(self._fd, _pack(0) * 2, 0)
+                os.fsync(self._fd)
+                sync_folder(folder)
+            self._slots = [_unpack(self._fd, slot) for slot in (0, 1)]
+            if self._slots == [None, None]:
+                raise self._unknown("is not readable")
+        except BaseException:
+            self.close()
+            raise
+
+    def _lock(self, folder: str) -> None:
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StoreLocked(
+                f"{folder} is already open. Stop the process that has it, or give another --data"
+            ) from None
+
+    def _unknown(self, why: str) -> StoreDamaged:
+        return StoreDamaged(
+            f"{self.path} {why}: it says how much was synced. "
+            "Restore this data directory from a backup or a replica"
+        )
+
+    @property
+    def commit(self) -> int:
+        """Writes up to this number were on disk."""
+        return max(commit for commit in self._slots if commit is not None)
+
+    def advance(self, commit: int) -> None:
+        """Writes up to ``commit`` are on disk; raises OSError."""
+        first, second = self._slots
+        # The older slot is overwritten, so the newer one stays whole if this write is cut.
+        slot = 0 if first is None or (second is not None and first <= second) else 1
+        os.pwrite(self._fd, _pack(commit), slot * _SLOT_BYTES)
+        self._slots[slot] = commit
+
+    def settle(self, commit: int) -> None:
+        """Writes up to ``commit`` are on disk, and so is the mark when this returns."""
+        self.advance(commit)
+        os.fsync(self._fd)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def sync_folder(path: str) -> None:
+    """Files that were made, renamed or removed in ``path`` are so on disk when this returns."""
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _pack(commit: int) -> bytes:
+    return _slot.pack(commit, _checksum(commit))
+
+
+def _unpack(fd: int, slot: int) -> int | None:
+    raw = os.pread(fd, _SLOT_BYTES, slot * _SLOT_BYTES)
+    if len(raw) < _SLOT_BYTES:
+        return None
+    commit, checksum = _slot.unpack(raw)
+    return int(commit) if checksum == _checksum(commit) else None
+
+
+def _checksum(commit: int) -> int:
+    return xxhash.xxh3_64_intdigest(commit.to_bytes(8, "big"))

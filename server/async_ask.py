@@ -1,0 +1,101 @@
+"""Ask, awaited on one event loop, with nothing lent to nobody.
+
+A pop can be abandoned at any moment: its client goes away, its deadline passes, the node drains.
+Before the answer the node is told to cancel. But the answer may already be on its way from the
+node's thread, where ``cancel`` no longer reaches it; then its leases are given back from here,
+without counting a delivery, since no one looked at the messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import TypeVar
+
+from weft.errors import ShuttingDown, from_code
+from weft.proto import wire
+
+from .ask import Ask
+from .gate import Gate
+from .log import fields
+
+log = logging.getLogger(__name__)
+
+Kind = TypeVar("Kind", bound=wire.Answer)
+_Answered = tuple[wire.AnyAnswer, Sequence[bytes]]
+
+
+class AsyncAsk:
+    def __init__(self, ask: Ask, gate: Gate) -> None:
+        self._ask = ask
+        self._gate = gate
+        self._loop = asyncio.get_running_loop()
+
+    async def ask(self, request: wire.AnyRequest, kind: type[Kind]) -> Kind:
+        """The answer to a request that has no payload and whose answer has none."""
+        answer, _ = await self.exchange(request, (), kind)
+        return answer
+
+    async def exchange(
+        self, request: wire.AnyRequest, payload: Sequence[bytes], kind: type[Kind]
+    ) -> tuple[Kind, Sequence[bytes]]:
+        """The answer and its payload frames; a refusal is raised as the error it names."""
+        future: asyncio.Future[_Answered] = self._loop.create_future()
+
+        def on_answer(answer: wire.AnyAnswer, frames: Sequence[bytes]) -> None:
+            try:
+                self._loop.call_soon_threadsafe(self._deliver, request, future, answer, frames)
+            except RuntimeError:
+                # The loop is closed: the node is ending, and its leases end with it.
+                log.debug("answer after the end", extra=fields(answer=type(answer).__name__))
+
+        ticket = self._ask.submit(request, payload, on_answer)
+        answer, frames = await self._answer(request, future, ticket)
+        if isinstance(answer, wire.Failure):
+            raise from_code(answer.code, answer.message)
+        assert isinstance(answer, kind), f"{type(request).__name__} is not answered with {answer}"
+        return answer, frames
+
+    async def _answer(
+        self, request: wire.AnyRequest, future: asyncio.Future[_Answered], ticket: int
+    ) -> _Answered:
+        try:
+            with self._gate.awaiting(future, idly=isinstance(request, wire.Pop)):
+                return await future
+        except (asyncio.CancelledError, ShuttingDown):
+            self._ask.cancel(ticket)
+            if future.done() and not future.cancelled() and future.exception() is None:
+                # Answered, and cancelled before it was this task's turn to see the answer.
+                self.give_back(request, future.result()[0])
+            future.cancel()
+            raise
+
+    def _deliver(
+        self,
+        request: wire.AnyRequest,
+        future: asyncio.Future[_Answered],
+        answer: wire.AnyAnswer,
+        frames: Sequence[bytes],
+    ) -> None:
+        if future.done():
+            self.give_back(request, answer)
+        else:
+            future.set_result((answer, frames))
+
+    def give_back(self, request: wire.AnyRequest, answer: wire.AnyAnswer) -> None:
+        """Returns what a pop lent, when no client is left to take it."""
+        if isinstance(request, wire.Pop) and isinstance(answer, wire.Popped):
+            leases = [wire.Receipt(lent.partition, lent.lsn, lent.nonce) for lent in answer.lent]
+            self.give_back_receipts(request.queue, leases)
+
+    def give_back_receipts(self, queue: str, receipts: list[wire.Receipt]) -> None:
+        """Returns messages that nobody has looked at, without waiting for it to be done."""
+        if receipts:
+            self._ask.submit(wire.Nack(queue, receipts, counted=False), (), _log_failure)
+
+
+def _log_failure(answer: wire.AnyAnswer, _: Sequence[bytes]) -> None:
+    if isinstance(answer, wire.Failure):
+        # The queue is gone, or the node stops: the leases end either way.
+        log.info("could not give leases back", extra=fields(code=answer.code))

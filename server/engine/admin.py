@@ -1,0 +1,210 @@
+"""The verbs of queues themselves: create, update, delete, list, describe, purge, redrive."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import msgspec
+import xxhash
+
+from weft import limits
+from weft.errors import InvalidArgument, Overloaded, QueueExists, QueueInUse
+from weft.persistence import layout
+from weft.proto import wire
+from weft.proto.settings import Settings
+
+from . import queue as stored
+from .batch import split
+from .head import Part
+from .idqueue import Entry
+from .pop import strike
+from .queue import GENERATION_BITS, Queue, QueueRecord
+from .state import State
+from .sweep import STEP, sweep
+
+_CREATED_MASK = (1 << 47) - 1
+#: Since the node started: a purge does not set them back.
+_COUNTERS = ("pushed", "delivered", "acked", "dead_lettered", "expired_leases", "duplicates")
+
+
+def create_queue(state: State, request: wire.CreateQueue, to: object) -> None:
+    limits.check_queue_name(request.queue)
+    request.settings.check()
+    found = state.queues.get(request.queue)
+    if found is not None and found.settings != request.settings:
+        differ = [
+            f"{name} is {getattr(found.settings, name)!r}"
+            for name in Settings.__struct_fields__
+            if getattr(found.settings, name) != getattr(request.settings, name)
+        ]
+        raise QueueExists(
+            f"{request.queue} exists with other settings ({', '.join(differ)}): "
+            "update it, or create it with the same"
+        )
+    if found is None:
+        _check_room(state, request.queue, request.settings)
+        _make(state, request.queue, request.settings)
+        _make_dead_letter(state, request.settings)
+    state.answer(to, wire.Created(found is None))
+
+
+def update_queue(state: State, request: wire.UpdateQueue, to: object) -> None:
+    queue = state.queue(request.queue)
+    unknown = set(request.changes) - set(Settings.__struct_fields__)
+    if unknown:
+        raise InvalidArgument(
+            f"no such setting: {', '.join(sorted(unknown))}; there are "
+            f"{', '.join(Settings.__struct_fields__)}"
+        )
+    try:
+        settings = msgspec.convert(
+            msgspec.structs.asdict(queue.settings) | request.changes, _SettingsByName
+        )
+    except msgspec.ValidationError as error:
+        raise InvalidArgument(f"{error}") from None
+    changed = Settings(*msgspec.structs.astuple(settings))
+    changed.check()
+    _check_room(state, request.queue, changed)
+    queue.settings = changed
+    queue.dedup.resize(changed.dedup_window_ms)
+    _save(state, queue)
+    _make_dead_letter(state, changed)
+    state.answer(to, wire.Done())
+
+
+#: Settings as a mapping: `Settings` itself is an array on the wire.
+_SettingsByName = msgspec.defstruct(
+    "SettingsByName",
+    [(name, type(getattr(Settings(), name))) for name in Settings.__struct_fields__],
+)
+
+
+def delete_queue(state: State, request: wire.DeleteQueue, to: object) -> None:
+    queue = state.queue(request.queue)
+    users = [
+        other.name for other in state.queues.values() if other.settings.dead_letter == queue.name
+    ]
+    if users:
+        raise QueueInUse(
+            f"{queue.name} is the dead letter of {', '.join(users[:5])}: "
+            "update or delete those first"
+        )
+    del state.queues[queue.name], state.by_id[queue.id], state.by_created[queue.created]
+    state.delete(layout.queue(queue.name))
+    while queue.waiters:
+        waiter = queue.waiters.popleft()
+        strike(state, waiter)
+        state.answer(waiter.to, wire.Failure("QUEUE_NOT_FOUND", "the queue was deleted", False))
+    state.jobs.append(sweep(state, queue))
+    state.answer(to, wire.Done(queue.messages))
+
+
+def purge_queue(state: State, request: wire.PurgeQueue, to: object) -> None:
+    """Drops everything, lent messages too: a new generation starts empty."""
+    old = state.queue(request.queue)
+    generation = (old.generation + 1) % (1 << GENERATION_BITS)
+    new = Queue(old.name, QueueRecord(old.created, generation, old.settings))
+    new.dedup = old.dedup
+    for counter in _COUNTERS:
+        setattr(new, counter, getattr(old, counter))
+    new.waiters, old.waiters = old.waiters, new.waiters
+    for waiter in new.waiters:
+        waiter.queue = new
+    del state.by_id[old.id]
+    _enter(state, new)
+    state.jobs.append(sweep(state, old))
+    state.answer(to, wire.Done(old.messages))
+
+
+def list_queues(state: State, request: wire.ListQueues, to: object) -> None:
+    limits.check_range("limit", request.limit, 1, limits.POP_COUNT_MAX)
+    names = sorted(
+        name for name in state.queues if name.startswith(request.prefix) and name > request.after
+    )
+    page = [state.queues[name].info(state.now) for name in names[: request.limit]]
+    state.answer(to, wire.Queues(page, len(names) > request.limit))
+
+
+def describe_queue(state: State, request: wire.DescribeQueue, to: object) -> None:
+    state.answer(to, wire.Queues([state.queue(request.queue).info(state.now)], False))
+
+
+def redrive(state: State, request: wire.Redrive, to: object) -> None:
+    queue = state.queue(request.queue)
+    limits.check_range("limit", request.limit, 0, 1 << 40)
+    state.jobs.append(_redrive(state, queue, request.limit or queue.ready, to))
+
+
+def _redrive(state: State, queue: Queue, most: int, to: object) -> Generator[None]:
+    """Gives dead letters back to where they came from; those without an origin stay."""
+    moved = steps = 0
+    stay: list[tuple[int, int]] = []
+    entries = queue.ready  # an upper bound: what stays is not looked at twice
+    while moved < most and entries > 0 and state.by_id.get(queue.id) is queue:
+        entry = queue.ids.take()
+        if entry is None:
+            break
+        batch, part = state.part(entry)
+        if part.count > most - moved:
+            part, rest = split(part, most - moved)
+            batch.parts[rest.first] = rest
+            queue.ids.add_returned(batch.head.priority, Entry(batch.handle, rest.first))
+        entries -= part.count
+        origin = state.queues.get(part.origin)
+        queue.ready -= part.count
+        queue.bytes -= batch.share(part.first, part.count)
+        if origin is None:
+            batch.parts[part.first] = part
+            stay.append((batch.handle, part.first))
+        else:
+            state.wait(origin, batch, Part(part.first, part.count, origin.id))
+            state.changed(batch)
+            moved += part.count
+        steps += 1
+        if steps % STEP == 0:
+            yield
+    for batch_handle, first in stay:
+        batch = state.touch(batch_handle)
+        part = batch.parts.pop(first)
+        if state.by_id.get(queue.id) is queue:
+            state.wait(queue, batch, part)
+        else:  # it was purged or deleted while this went on
+            state.changed(batch)
+    state.answer(to, wire.Done(moved))
+
+
+def _make(state: State, name: str, settings: Settings) -> None:
+    created = 0
+    while not created or created in state.by_created:
+        seed = state.stamp()
+        created = xxhash.xxh3_64_intdigest(name.encode(), seed) & _CREATED_MASK
+    queue = Queue(name, QueueRecord(created, 0, settings))
+    state.by_created[created] = queue
+    _enter(state, queue)
+
+
+def _make_dead_letter(state: State, settings: Settings) -> None:
+    if settings.dead_letter and settings.dead_letter not in state.queues:
+        _make(state, settings.dead_letter, Settings())
+
+
+def _check_room(state: State, name: str, settings: Settings) -> None:
+    """Everything that can refuse, before anything is changed."""
+    if settings.dead_letter == name:
+        raise InvalidArgument(f"{name} cannot be its own dead letter")
+    new = {name, settings.dead_letter} - {""} - set(state.queues)
+    if new:
+        state.check_space()
+    if new and len(state.queues) + len(new) > limits.QUEUES_MAX:
+        raise Overloaded(f"there are {len(state.queues)} queues of {limits.QUEUES_MAX} allowed")
+
+
+def _enter(state: State, queue: Queue) -> None:
+    state.queues[queue.name] = queue
+    state.by_id[queue.id] = queue
+    state.by_created[queue.created] = queue
+    _save(state, queue)
+
+
+def _save(state: State, queue: Queue) -> None:
+    state.put(layout.queue(queue.name), stored.encode(queue.record()))

@@ -1,0 +1,63 @@
+"""A handle: everything a waiting batch needs in memory, packed into one integer.
+
+``stamp (54) | partition (16) | lsn (44) | count (13) | size (24)``, most significant first. A
+million waiting batches are a million integers of 48 bytes and nothing else; the head and the
+payload stay on disk until a pop wants them. The stamp comes first, so comparing handles compares
+arrival: a node's stamps are strictly increasing microseconds, and sorting the handles found on
+disk restores a queue's order after a restart.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+STAMP_BITS: Final = 54
+PARTITION_BITS: Final = 16
+LSN_BITS: Final = 44
+COUNT_BITS: Final = 13
+SIZE_BITS: Final = 24
+
+_KEY_SHIFT: Final = COUNT_BITS + SIZE_BITS
+_KEY_MASK: Final = (1 << (PARTITION_BITS + LSN_BITS)) - 1
+_STAMP_SHIFT: Final = _KEY_SHIFT + PARTITION_BITS + LSN_BITS
+_LSN_MASK: Final = (1 << LSN_BITS) - 1
+_COUNT_MASK: Final = (1 << COUNT_BITS) - 1
+_SIZE_MASK: Final = (1 << SIZE_BITS) - 1
+
+
+def pack(stamp: int, partition: int, lsn: int, count: int, size: int) -> int:
+    assert 0 < stamp < 1 << STAMP_BITS, stamp
+    assert 0 < lsn <= _LSN_MASK, lsn
+    assert 0 < count <= _COUNT_MASK, count
+    assert 0 <= size <= _SIZE_MASK, size
+    return (
+        (((stamp << PARTITION_BITS | partition) << LSN_BITS | lsn) << COUNT_BITS | count)
+        << SIZE_BITS
+    ) | size
+
+
+def key(handle: int) -> int:
+    """(partition, lsn) as one number: a batch's identity on this node."""
+    return handle >> _KEY_SHIFT & _KEY_MASK
+
+
+def key_of(partition: int, lsn: int) -> int:
+    return partition << LSN_BITS | lsn
+
+
+def split_key(key: int) -> tuple[int, int]:
+    """(partition, lsn)."""
+    return key >> LSN_BITS, key & _LSN_MASK
+
+
+def stamp(handle: int) -> int:
+    """When the batch arrived, in microseconds since 1970."""
+    return handle >> _STAMP_SHIFT
+
+
+def count(handle: int) -> int:
+    return handle >> SIZE_BITS & _COUNT_MASK
+
+
+def size(handle: int) -> int:
+    return handle & _SIZE_MASK

@@ -1,0 +1,122 @@
+"""The MessageId queue: a node's own list, in memory, of what it holds of one queue.
+
+Fabriq's structure of that name (paper 4, section 4.2.2) lists message ids; here the entries are
+batches and parts of batches, because a batch is what is stored. For each priority there are two
+lists: *fresh* batches, untouched since their push, as bare handles in order of arrival; and
+*returned* parts (nacked, expired, split off, due after a delay) in a heap. Handles sort by
+arrival, so taking the smaller of the two heads keeps the queue's order on this node: a message
+that comes back stands again where it stood. Parts that are not due yet wait in a third list.
+
+It is volatile: rebuilt from the stored heads at start.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Iterator
+from itertools import islice
+from typing import NamedTuple
+
+from . import handle
+
+#: An entry's `first` for a batch that nothing has happened to.
+WHOLE = -1
+
+
+class Entry(NamedTuple):
+    """One entry: a batch, and the first message of the part (WHOLE for an untouched batch)."""
+
+    handle: int
+    first: int
+
+
+class Level:
+    """What waits at one priority."""
+
+    __slots__ = ("fresh", "priority", "returned")
+
+    def __init__(self, priority: int) -> None:
+        self.priority = priority
+        self.fresh: deque[int] = deque()
+        self.returned: list[Entry] = []
+
+
+class MessageIdQueue:
+    def __init__(self) -> None:
+        self._levels: list[Level] = []  # highest priority first; nearly always just one
+        self._delayed: list[tuple[int, int, Entry]] = []  # (due, priority, entry)
+
+    def add_fresh(self, priority: int, batch_handle: int) -> None:
+        self._level(priority).fresh.append(batch_handle)
+
+    def add_returned(self, priority: int, entry: Entry) -> None:
+        heapq.heappush(self._level(priority).returned, entry)
+
+    def add_delayed(self, due: int, priority: int, entry: Entry) -> None:
+        heapq.heappush(self._delayed, (due, priority, entry))
+
+    def sort(self) -> None:
+        """Restores order after a restart has added fresh batches as it found them."""
+        for level in self._levels:
+            level.fresh = deque(sorted(level.fresh))
+
+    def take(self) -> Entry | None:
+        """The next entry, removed; the caller lends it or puts it back."""
+        for level in self._levels:
+            fresh, returned = level.fresh, level.returned
+            if fresh and (not returned or fresh[0] < returned[0].handle):
+                return Entry(fresh.popleft(), WHOLE)
+            if returned:
+                return heapq.heappop(returned)
+        return None
+
+    def peek(self, limit: int) -> Iterator[Entry]:
+        """The next entries, as `take` would give them, left where they are."""
+        for level in self._levels:
+            fresh = (Entry(batch_handle, WHOLE) for batch_handle in islice(level.fresh, limit))
+            yield from heapq.merge(fresh, heapq.nsmallest(limit, level.returned))
+
+    def oldest(self) -> int:
+        """The stamp of the oldest entry that is ready; 0 when there is none."""
+        heads = [
+            head
+            for level in self._levels
+            for head in (*islice(level.fresh, 1), *(entry.handle for entry in level.returned[:1]))
+        ]
+        return handle.stamp(min(heads)) if heads else 0
+
+    def take_older(self, stamp: int) -> Entry | None:
+        """An entry that arrived before `stamp`, removed, whatever its priority or due time."""
+        for level in self._levels:
+            if level.fresh and handle.stamp(level.fresh[0]) < stamp:
+                return Entry(level.fresh.popleft(), WHOLE)
+            if level.returned and handle.stamp(level.returned[0].handle) < stamp:
+                return heapq.heappop(level.returned)
+        return None
+
+    def next_due(self) -> int | None:
+        return self._delayed[0][0] if self._delayed else None
+
+    def take_due(self, now: int) -> tuple[int, Entry] | None:
+        """(priority, entry) of a delayed part whose time has come, removed."""
+        if self._delayed and self._delayed[0][0] <= now:
+            _, priority, entry = heapq.heappop(self._delayed)
+            return priority, entry
+        return None
+
+    def drain(self) -> Iterator[Entry]:
+        """Every entry, delayed ones too, each removed as it is given."""
+        while (entry := self.take()) is not None:
+            yield entry
+        while self._delayed:
+            yield self._delayed.pop()[2]
+
+    def _level(self, priority: int) -> Level:
+        for level in self._levels:
+            if level.priority == priority:
+                return level
+        level = Level(priority)
+        self._levels.append(level)
+        self._levels.sort(key=lambda each: -each.priority)
+        return level

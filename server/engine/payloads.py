@@ -1,0 +1,59 @@
+"""Payloads: the bodies of batches, read when a pop wants them.
+
+A push leaves its payload here, so a consumer that keeps up never touches the disk; beyond
+``bytes_max`` the oldest are dropped and read again from the store when they are needed. A pop that
+takes a whole batch gets the stored bytes as they are. One that takes a part has the batch taken
+apart once, and the columns are kept while the batch is being eaten up.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final
+
+from weft.proto import wire
+
+#: Batches kept in columns: one per consumer that eats a batch slowly.
+_COLUMNS_MAX: Final = 16
+
+
+class Payloads:
+    def __init__(self, load: Callable[[int], bytes], bytes_max: int) -> None:
+        self._load = load
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._whole: OrderedDict[int, bytes] = OrderedDict()
+        self._columns: OrderedDict[int, wire.Payload] = OrderedDict()
+
+    def add(self, key: int, payload: bytes) -> None:
+        self._whole[key] = payload
+        self._bytes += len(payload)
+        while self._bytes > self._bytes_max:
+            self._bytes -= len(self._whole.popitem(last=False)[1])
+
+    def drop(self, key: int) -> None:
+        payload = self._whole.pop(key, None)
+        if payload is not None:
+            self._bytes -= len(payload)
+        self._columns.pop(key, None)
+
+    def whole(self, key: int) -> bytes:
+        payload = self._whole.get(key)
+        return self._load(key) if payload is None else payload
+
+    def part(self, key: int, first: int, count: int) -> bytes:
+        """The payload of some messages of a batch."""
+        columns = self._columns.get(key)
+        if columns is None:
+            columns = self._columns[key] = wire.decode_payload(self.whole(key))
+            if len(self._columns) > _COLUMNS_MAX:
+                self._columns.popitem(last=False)
+        stop = first + count
+        return wire.encode(
+            wire.Payload(
+                columns.bodies[first:stop],
+                columns.headers and columns.headers[first:stop],
+                columns.keys and columns.keys[first:stop],
+            )
+        )

@@ -1,0 +1,140 @@
+"""push: one batch into one queue, once.
+
+Paper 4, section 4.2.2(2): the client names the message and hashes the name to a node; a rewrite of
+the same name is noticed there. Here the name is a batch's, (producer, batch), and noticing gives
+back the first answer instead of an exception.
+"""
+
+from __future__ import annotations
+
+from weft import limits
+from weft.dht import placement
+from weft.errors import InvalidArgument, QueueFull, TooLarge
+from weft.ids import BATCH_BITS, PRODUCER_BITS
+from weft.persistence import layout
+from weft.proto import wire
+
+from . import handle, head
+from .batch import Batch
+from .head import Head, Part
+from .idqueue import WHOLE, Entry
+from .queue import Queue
+from .state import State
+
+
+def push(state: State, request: wire.Push, payload: bytes, to: object, durability: str) -> None:
+    queue = state.queue(request.queue)
+    _check(request, payload)
+    dedup_key = request.dedup_key
+    if dedup_key is None:
+        partition = placement.of_batch(request.producer, request.batch, state.partitions)
+    else:
+        partition = placement.of_text(dedup_key, state.partitions)
+
+    first = _first(queue, request)
+    if first is not None:
+        queue.duplicates += 1
+        state.answer(to, wire.Pushed(partition, *first, True, durability))
+        return
+    state.check_space()
+    most = queue.settings.max_messages
+    if most and queue.messages + request.count > most:
+        raise QueueFull(f"{queue.name} holds {queue.messages} messages of {most} allowed")
+
+    stamp, lsn = state.stamp(), state.next_lsn(partition)
+    due = stamp + request.delay_ms * 1000 if request.delay_ms else 0
+    new = Head(
+        queue.id, request.producer, request.batch, request.count, len(payload), stamp,
+        request.priority, dedup_key, [Part(0, request.count, queue.id, 0, due)],
+    )  # fmt: skip
+    key = handle.key_of(partition, lsn)
+    state.put(layout.head(partition, lsn), head.encode(new))
+    state.put(layout.body(partition, lsn), payload)
+    state.payloads.add(key, payload)
+    state.remember(key, new)
+    queue.dedup.add(stamp, request.producer, request.batch, dedup_key, request.count)
+    admit(state, queue, partition, lsn, new)
+    queue.pushed += request.count
+    state.answer(
+        to,
+        wire.Pushed(partition, request.producer, request.batch, request.count, False, durability),
+    )
+
+
+def admit(state: State, queue: Queue, partition: int, lsn: int, new: Head) -> None:
+    """Lists an untouched batch, after a push or a restart."""
+    batch_handle = handle.pack(new.stamp, partition, lsn, new.count, new.size)
+    queue.bytes += new.size
+    if new.parts[0].due > state.now:
+        queue.delayed += new.count
+        queue.ids.add_delayed(new.parts[0].due, new.priority, Entry(batch_handle, WHOLE))
+        state.delay(queue)
+    else:
+        queue.ready += new.count
+        queue.ids.add_fresh(new.priority, batch_handle)
+        state.stirred[queue.id] = queue
+
+
+def readmit(state: State, queue: Queue, batch: Batch, part: Part) -> None:
+    """Lists a part of a batch that something had happened to before the restart."""
+    state.touched[handle.key(batch.handle)] = batch
+    state.wait(queue, batch, part)
+
+
+def _first(queue: Queue, request: wire.Push) -> tuple[int, int, int] | None:
+    """(producer, batch, count) of the first push, if this one is not the first."""
+    if request.dedup_key is not None:
+        found = queue.dedup.first(request.dedup_key)
+        if found is not None:
+            return found.producer, found.batch, found.messages
+    if queue.dedup.has(request.producer, request.batch):
+        return request.producer, request.batch, request.count
+    return None
+
+
+def _check(request: wire.Push, payload: bytes) -> None:
+    limits.check_range("producer", request.producer, 0, (1 << PRODUCER_BITS) - 1)
+    limits.check_range("batch", request.batch, 0, (1 << BATCH_BITS) - 1)
+    limits.check_range("delay_ms", request.delay_ms, 0, limits.DELAY_MS_MAX)
+    limits.check_range("priority", request.priority, 0, limits.PRIORITY_MAX)
+    if request.dedup_key is not None:
+        size = len(request.dedup_key.encode())
+        limits.check_range("dedup_key bytes", size, 1, limits.DEDUP_KEY_BYTES_MAX)
+    if len(payload) > limits.BATCH_BYTES_MAX:
+        raise TooLarge(
+            f"a batch has at most {limits.BATCH_BYTES_MAX} bytes, this one has {len(payload)}"
+        )
+    try:
+        columns = wire.decode_payload(payload)
+    except wire.MALFORMED as error:
+        raise InvalidArgument(f"the batch's payload is not as the protocol says: {error}") from None
+    count = len(columns.bodies)
+    if count != request.count:
+        raise InvalidArgument(f"a batch of {request.count} messages has {count} bodies")
+    if not count:
+        raise InvalidArgument("a push has at least one message")
+    if count > limits.BATCH_COUNT_MAX:
+        raise TooLarge(f"a batch has at most {limits.BATCH_COUNT_MAX} messages, not {count}")
+    _check_columns(columns, len(payload))
+
+
+def _check_columns(columns: wire.Payload, size: int) -> None:
+    """No message is looked at where the payload's whole size already says that it is small."""
+    if size > limits.BODY_BYTES_MAX and max(map(len, columns.bodies)) > limits.BODY_BYTES_MAX:
+        raise TooLarge(f"a body has at most {limits.BODY_BYTES_MAX} bytes")
+    count = len(columns.bodies)
+    for name, column in (("headers", columns.headers), ("keys", columns.keys)):
+        if column is not None and len(column) != count:
+            raise InvalidArgument(f"{name} has {len(column)} entries for {count} bodies")
+    if columns.headers is not None and size > limits.HEADERS_BYTES_MAX:
+        for headers in filter(None, columns.headers):
+            if sum(len(k.encode()) + len(v.encode()) for k, v in headers.items()) > (
+                limits.HEADERS_BYTES_MAX
+            ):
+                raise TooLarge(
+                    f"one message's headers have at most {limits.HEADERS_BYTES_MAX} bytes"
+                )
+    if columns.keys is not None and size > limits.KEY_BYTES_MAX:
+        for key in filter(None, columns.keys):
+            if len(key.encode()) > limits.KEY_BYTES_MAX:
+                raise TooLarge(f"a key has at most {limits.KEY_BYTES_MAX} bytes")

@@ -1,0 +1,95 @@
+"""Recovery: everything that is in memory, rebuilt from the store at start.
+
+Only heads are read, never payloads, so the time to start follows the number of waiting batches. A
+checksum that does not match stops the start with the name of the file: an operator decides, not
+the node. What a purge or delete had no time to sweep away is recognised by its dead queue id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from weft.persistence import layout
+
+from . import head
+from . import queue as stored
+from .batch import Batch
+from .dedup import First
+from .head import Head
+from .push import admit, readmit
+from .queue import Queue, created_of
+from .state import PartitionRecord, State
+from .sweep import remove
+
+_decode_partition = msgspec.msgpack.Decoder(PartitionRecord).decode
+_decode_first = msgspec.msgpack.Decoder(First).decode
+
+
+def recover(state: State) -> None:
+    for key, record in _scan(state, layout.PARTITION):
+        state.lsns[layout.unpack_partition(key)] = _decode_partition(record).lsn
+    for key, record in _scan(state, layout.QUEUE):
+        queue = Queue(key[1:].decode(), stored.decode(record))
+        state.queues[queue.name] = queue
+        state.by_id[queue.id] = queue
+        state.by_created[queue.created] = queue
+    for key, _ in _scan(state, layout.DEDUP):
+        expires, _, created, producer, batch = layout.unpack_dedup(key)
+        if (owner := state.by_created.get(created)) is not None:
+            owner.dedup.restore(expires, producer, batch)
+    for key, record in _scan(state, layout.DEDUP_KEY):
+        expires, _, created, name = layout.unpack_dedup_key(key)
+        if (owner := state.by_created.get(created)) is not None:
+            owner.dedup.restore_key(expires, name, _decode_first(record))
+    _batches(state)
+    for queue in state.queues.values():
+        queue.ids.sort()
+        queue.dedup.expire(state.now)
+
+
+def _batches(state: State) -> None:
+    dead: list[Batch] = []
+    for key, record in _scan(state, layout.HEAD):
+        partition, lsn = layout.unpack_batch(key)
+        found = head.decode(record)
+        state.last_stamp = max(state.last_stamp, found.stamp)
+        owner = state.by_created.get(created_of(found.queue))
+        if owner is not None:
+            owner.dedup.add(found.stamp, found.producer, found.batch, found.dedup_key, found.count)
+        if _untouched(found):
+            home = state.by_id.get(found.queue)
+            if home is not None:
+                admit(state, home, partition, lsn, found)
+            else:
+                dead.append(Batch.load(partition, lsn, found))
+        else:
+            _restore(state, Batch.load(partition, lsn, found), dead)
+    if dead:
+        state.jobs.append(remove(state, dead))
+
+
+def _restore(state: State, batch: Batch, dead: list[Batch]) -> None:
+    parts, batch.parts = batch.parts, {}
+    for part in parts.values():
+        queue = state.by_id.get(part.queue)
+        if queue is not None:
+            readmit(state, queue, batch, part)
+    if len(batch.parts) < len(parts):
+        if batch.parts:
+            state.changed(batch)
+        else:
+            dead.append(batch)
+
+
+def _untouched(found: Head) -> bool:
+    if len(found.parts) != 1:
+        return False
+    part = found.parts[0]
+    return part.count == found.count and part.queue == found.queue and not part.deliveries
+
+
+def _scan(state: State, kind: bytes) -> Iterator[tuple[bytes, memoryview]]:
+    for key, record in state.store.scan(*layout.kind_range(kind)):
+        yield key, layout.unseal(key, record, state.store.path)

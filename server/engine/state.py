@@ -1,0 +1,236 @@
+"""What the verbs work on: queues, touched batches, leases, and the changes of one round.
+
+A *round* is what the driver does between two looks at the network: many requests, then one atomic
+write of everything they changed, then all the answers. So persist-before-you-send is not a rule
+that each verb must remember: verbs only put changes into ``writes`` and answers into ``answers``.
+Reads see the round's own writes first.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Generator, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from weft.errors import Overloaded, QueueNotFound, StorageFull, StoreDamaged
+from weft.persistence import layout
+from weft.persistence.store import Reader
+from weft.proto import wire
+
+from . import handle, head
+from .batch import Batch
+from .dedup import First, expiry_slice
+from .head import Head, Part
+from .idqueue import WHOLE, Entry
+from .lease import Leases
+from .payloads import Payloads
+from .queue import Queue, Waiter, created_of
+from .timers import Timers
+
+#: Heads of batches pushed lately, so that a pop that follows closely reads nothing.
+_RECENT_MAX: Final = 8192
+
+
+class Answered(NamedTuple):
+    """An answer for one caller, to be sent once the round is on disk."""
+
+    to: object
+    answer: wire.AnyAnswer
+    payload: Sequence[bytes] = ()
+
+
+class PartitionRecord(msgspec.Struct, array_like=True, frozen=True):
+    """A partition's own state: its epoch, and the last lsn it gave out."""
+
+    epoch: int
+    lsn: int
+
+
+class State:
+    def __init__(
+        self, store: Reader, partitions: int, cache_bytes: int, entropy: Callable[[], int]
+    ) -> None:
+        self.store = store
+        self.partitions = partitions
+        #: 63 random bits, for nonces.
+        self.entropy = entropy
+        self.now = 0
+        self.last_stamp = 0
+        self.full = False
+        self.lsns = [0] * partitions
+        self.queues: dict[str, Queue] = {}
+        self.by_id: dict[int, Queue] = {}
+        self.by_created: dict[int, Queue] = {}
+        self.touched: dict[int, Batch] = {}
+        self.recent: OrderedDict[int, Head] = OrderedDict()
+        self.payloads = Payloads(self._load_payload, cache_bytes)
+        self.leases = Leases()
+        self.waiters: dict[int, Waiter] = {}
+        self.waiting: dict[object, Waiter] = {}  # the same, by who waits
+        self.waiter_timers = Timers()
+        self.delay_timers = Timers()  # by queue id
+        #: Long work, done a step per round.
+        self.jobs: deque[Generator[None]] = deque()
+        # One round:
+        self.writes: dict[bytes, bytes | None] = {}
+        self.answers: list[Answered] = []
+        self.dirty: dict[int, Batch] = {}
+        self.grown: set[int] = set()  # partitions that gave out an lsn
+        self.stirred: dict[int, Queue] = {}  # queues that may have something for who waits
+
+    # --- time, numbers --------------------------------------------------------------------
+
+    def stamp(self) -> int:
+        """A time in microseconds that no earlier stamp of this node had."""
+        self.last_stamp = max(self.now, self.last_stamp + 1)
+        return self.last_stamp
+
+    def next_lsn(self, partition: int) -> int:
+        self.lsns[partition] += 1
+        self.grown.add(partition)
+        return self.lsns[partition]
+
+    # --- the store ------------------------------------------------------------------------
+
+    def read(self, key: bytes) -> memoryview | None:
+        record = self.writes[key] if key in self.writes else self.store.get(key)
+        return None if record is None else layout.unseal(key, record, self.store.path)
+
+    def put(self, key: bytes, data: bytes) -> None:
+        self.writes[key] = layout.seal(key, data)
+
+    def delete(self, key: bytes) -> None:
+        self.writes[key] = None
+
+    def _load_payload(self, key: int) -> bytes:
+        place = layout.body(*handle.split_key(key))
+        data = self.read(place)
+        if data is None:
+            raise StoreDamaged(f"{self.store.path} has lost the payload under key {place.hex()}")
+        return bytes(data)
+
+    # --- queues ---------------------------------------------------------------------------
+
+    def queue(self, name: str) -> Queue:
+        found = self.queues.get(name)
+        if found is None:
+            raise QueueNotFound(
+                f"there is no queue {name[:100]!r}: create it first (weft queue create)"
+            )
+        return found
+
+    # --- batches --------------------------------------------------------------------------
+
+    def remember(self, key: int, batch_head: Head) -> None:
+        self.recent[key] = batch_head
+        if len(self.recent) > _RECENT_MAX:
+            self.recent.popitem(last=False)
+
+    def head_of(self, key: int) -> Head:
+        found = self.recent.pop(key, None)
+        if found is not None:
+            return found
+        place = layout.head(*handle.split_key(key))
+        data = self.read(place)
+        if data is None:
+            raise StoreDamaged(f"{self.store.path} has lost the head under key {place.hex()}")
+        return head.decode(data)
+
+    def touch(self, batch_handle: int) -> Batch:
+        """The batch behind a handle, from now on in memory."""
+        key = handle.key(batch_handle)
+        batch = self.touched.get(key)
+        if batch is None:
+            batch = self.touched[key] = Batch(batch_handle, self.head_of(key))
+        return batch
+
+    def part(self, entry: Entry) -> tuple[Batch, Part]:
+        """What an entry stands for, removed from its batch."""
+        batch = self.touch(entry.handle)
+        return batch, batch.parts.pop(0 if entry.first == WHOLE else entry.first)
+
+    def changed(self, batch: Batch) -> None:
+        """Its head is written at the end of the round, or all of it deleted if nothing lives."""
+        self.dirty[handle.key(batch.handle)] = batch
+
+    def wait(self, queue: Queue, batch: Batch, part: Part) -> None:
+        """Puts a part into a queue's lists: it is ready, or delayed."""
+        batch.parts[part.first] = part
+        entry = Entry(batch.handle, part.first)
+        queue.bytes += batch.share(part.first, part.count)
+        if part.due > self.now:
+            queue.delayed += part.count
+            queue.ids.add_delayed(part.due, batch.head.priority, entry)
+            self.delay(queue)
+        else:
+            queue.ready += part.count
+            queue.ids.add_returned(batch.head.priority, entry)
+            self.stirred[queue.id] = queue
+
+    def delay(self, queue: Queue) -> None:
+        """Sees to it that the queue is looked at when its next delayed part is due."""
+        due = queue.ids.next_due()
+        if due is not None:
+            self.delay_timers.set(queue.id, due)
+
+    def _write_batch(self, key: int, batch: Batch) -> None:
+        partition, lsn = handle.split_key(key)
+        if not batch.gone:
+            self.put(layout.head(partition, lsn), head.encode(batch.stored()))
+            return
+        self.touched.pop(key, None)
+        self.payloads.drop(key)
+        self.delete(layout.head(partition, lsn))
+        self.delete(layout.body(partition, lsn))
+        self._bury(partition, batch.head)
+
+    def _bury(self, partition: int, dead: Head) -> None:
+        """A batch that is gone is remembered until its dedup window has passed."""
+        created = created_of(dead.queue)
+        queue = self.by_created.get(created)
+        if queue is None or not queue.dedup.window_ms:
+            return
+        expires = expiry_slice(dead.stamp, queue.dedup.window_ms)
+        if expires < expiry_slice(self.now, 0):
+            return
+        self.put(layout.dedup(expires, partition, created, dead.producer, dead.batch), b"")
+        if dead.dedup_key is not None:
+            first = First(dead.producer, dead.batch, dead.count)
+            self.put(
+                layout.dedup_key(expires, partition, created, dead.dedup_key),
+                msgspec.msgpack.encode(first),
+            )
+
+    # --- the round ------------------------------------------------------------------------
+
+    def answer(self, to: object, answer: wire.AnyAnswer, payload: Sequence[bytes] = ()) -> None:
+        self.answers.append(Answered(to, answer, payload))
+
+    def take_writes(self) -> list[tuple[bytes, bytes | None]]:
+        """Everything that changed in this round, to be written at once."""
+        for key, batch in self.dirty.items():
+            self._write_batch(key, batch)
+        self.dirty.clear()
+        for partition in self.grown:
+            record = PartitionRecord(1, self.lsns[partition])
+            self.put(layout.partition(partition), msgspec.msgpack.encode(record))
+        self.grown.clear()
+        writes = list(self.writes.items())
+        self.writes = {}
+        return writes
+
+    def take_answers(self) -> list[Answered]:
+        answers, self.answers = self.answers, []
+        return answers
+
+    def check_space(self) -> None:
+        if self.full:
+            raise StorageFull(
+                "the node's disk is at its free-space reserve: ack or purge something, or add disk"
+            )
+
+    def check_leases(self, limit: int) -> None:
+        if len(self.leases.by_nonce) >= limit:
+            raise Overloaded(f"{limit} leases are out on this node: ack some, or pop less at once")

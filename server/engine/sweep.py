@@ -1,0 +1,69 @@
+"""Long work, a step per round: clearing away what a purge, a delete or time has killed.
+
+Each of these is an iterator that the engine advances once per round, so that a million dead
+messages cost each round a few milliseconds instead of stopping the node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Final
+
+from weft.persistence import layout
+
+from .batch import Batch
+from .dedup import expiry_slice
+from .queue import Queue
+from .state import State
+
+#: Batches, parts or records per round.
+STEP: Final = 500
+
+
+def sweep(state: State, dead: Queue) -> Generator[None]:
+    """Removes all that a dead queue holds, lent messages included."""
+    for number, lease in enumerate(list(state.leases.by_nonce.values())):
+        if lease.queue is dead and lease.nonce in state.leases.by_nonce:
+            lease.mask = 0
+            state.leases.end(lease)
+            state.changed(lease.batch)
+        if number % (10 * STEP) == 0:
+            yield
+    for number, entry in enumerate(dead.ids.drain()):
+        batch, _ = state.part(entry)
+        state.changed(batch)
+        if number % STEP == 0:
+            yield
+
+
+def remove(state: State, garbage: list[Batch]) -> Generator[None]:
+    """Removes batches that a restart found dead."""
+    for number, batch in enumerate(garbage):
+        batch.parts.clear()
+        state.changed(batch)
+        if number % STEP == 0:
+            yield
+
+
+def forget(state: State) -> Generator[None]:
+    """Deletes the dedup records whose time slice has ended."""
+    last = expiry_slice(state.now, 0) - 1
+    for kind in (layout.DEDUP, layout.DEDUP_KEY):
+        for number, (key, _) in enumerate(state.store.scan(*layout.slice_range(kind, last))):
+            state.delete(key)
+            if number % STEP == 0:
+                yield
+
+
+def retain(state: State, queue: Queue) -> Generator[None]:
+    """Drops what is older than the queue's retention."""
+    oldest = state.now - queue.settings.retention_ms * 1000
+    number = 0
+    while (entry := queue.ids.take_older(oldest)) is not None:
+        batch, part = state.part(entry)
+        queue.ready -= part.count
+        queue.bytes -= batch.share(part.first, part.count)
+        state.changed(batch)
+        number += 1
+        if number % STEP == 0:
+            yield

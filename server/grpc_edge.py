@@ -1,0 +1,146 @@
+"""The gRPC edge: the public API, health and reflection, in a thread with an event loop of its own.
+
+The node's thread never waits for gRPC and gRPC never waits for a disk: they meet only in ``Ask``.
+To stop is to close the gate first: health says NOT_SERVING, new calls are refused with a Weft
+error that invites a retry, waits end, and what is under way finishes within the grace.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, Final
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from weft import limits
+from weft.errors import InvalidArgument
+from weft.proto import weft_pb2, weft_pb2_grpc
+
+from .address import Address
+from .ask import Ask
+from .async_ask import AsyncAsk
+from .config import Config
+from .gate import Gate
+from .grpc_services import ClusterService, QueueService, TableService
+from .log import fields
+
+log = logging.getLogger(__name__)
+
+SERVICES: Final = tuple(
+    service.full_name for service in weft_pb2.DESCRIPTOR.services_by_name.values()
+)
+#: For the last answers to leave, and for what has no end (health watches) to be told.
+FLUSH_S: Final = 0.2
+
+_OPTIONS: Final[list[tuple[str, Any]]] = [
+    ("grpc.max_receive_message_length", limits.GRPC_BYTES_MAX),
+    ("grpc.max_send_message_length", limits.GRPC_BYTES_MAX),
+    # Two nodes on one port would each get half of the connections, in silence.
+    ("grpc.so_reuseport", 0),
+    # A client that vanished without a word is noticed, and its waiting pops are cancelled.
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    # Clients may ping this often; gRPC closes the connection of one that pings more.
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+]
+
+
+class GrpcEdge:
+    """Started once; stopped from any thread but its own."""
+
+    def __init__(self, config: Config, ask: Ask) -> None:
+        self._config = config
+        self._ask = ask
+        self._on_bound: Callable[[Address], None] = lambda bound: None
+        self._bound: Future[Address] = Future()
+        self._thread = threading.Thread(target=self._run, name="grpc", daemon=True)
+
+    def start(self, on_bound: Callable[[Address], None] = lambda bound: None) -> Address:
+        """Serves; returns where. `on_bound` is told before the first call can come.
+
+        Raises InvalidArgument when it cannot listen there.
+        """
+        self._on_bound = on_bound
+        self._thread.start()
+        return self._bound.result()
+
+    def stop(self, grace_s: float) -> None:
+        """Lets calls under way finish within the grace, then ends. Asked again, it does nothing."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stopping.set_result, grace_s)
+            self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._main())
+        except BaseException as error:
+            if self._bound.done():
+                log.exception("the gRPC edge failed")
+                raise
+            self._bound.set_exception(error)
+
+    async def _main(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stopping: asyncio.Future[float] = self._loop.create_future()
+        gate, healthy = Gate(), health.aio.HealthServicer()
+        server = self._server(gate, healthy)
+        address = self._config.grpc_address
+        try:
+            port = server.add_insecure_port(str(address))
+        except RuntimeError:
+            raise InvalidArgument(_why_not(address)) from None
+        for service in SERVICES:
+            await healthy.set(service, health_pb2.HealthCheckResponse.SERVING)
+        bound = Address(address.host, port)
+        self._on_bound(bound)
+        await server.start()
+        log.info("gRPC listens", extra=fields(address=str(bound)))
+        self._bound.set_result(bound)
+        await self._drain(server, gate, healthy, await self._stopping)
+
+    def _server(self, gate: Gate, healthy: Any) -> grpc.aio.Server:
+        server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=self._config.calls_max)
+        asking = AsyncAsk(self._ask, gate)
+        add: Any = weft_pb2_grpc
+        add.add_QueueServicer_to_server(QueueService(gate, asking), server)
+        add.add_TableServicer_to_server(TableService(gate, asking), server)
+        add.add_ClusterServicer_to_server(ClusterService(gate, asking), server)
+        health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
+        named = (*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(named, server)
+        return server
+
+    async def _drain(
+        self, server: grpc.aio.Server, gate: Gate, healthy: Any, grace_s: float
+    ) -> None:
+        await healthy.enter_graceful_shutdown()
+        gate.close()
+        try:
+            await asyncio.wait_for(gate.idle(), grace_s)
+        except TimeoutError:
+            log.warning("calls were cut off", extra=fields(grace_s=grace_s))
+            gate.cut()
+        await server.stop(FLUSH_S)
+        log.info("gRPC stopped")
+
+
+def _why_not(address: Address) -> str:
+    """gRPC does not say why it could not listen; a plain socket does."""
+    try:
+        found = socket.getaddrinfo(*address, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, protocol, _, place in found:
+            with socket.socket(family, kind, protocol) as probe:
+                probe.bind(place)
+                probe.listen()
+        reason = "gRPC gave no reason"
+    except OSError as error:
+        reason = error.strerror or str(error)
+    return f"cannot listen on {address}: {reason}. Stop what uses it, or choose another with listen"

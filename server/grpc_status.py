@@ -1,0 +1,52 @@
+"""Weft's error codes as gRPC status codes: one table, complete over the error tree.
+
+The status is what a generic client, proxy or retry policy understands; the exact code travels in
+the trailing metadata ``weft-code``. UNAVAILABLE is kept for what may be tried again as it is,
+because gRPC's own retry policies take it that way.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Never
+
+import grpc
+
+from weft.errors import WeftError
+
+_Code = grpc.StatusCode
+
+STATUS: dict[str, grpc.StatusCode] = {
+    "WEFT": _Code.INTERNAL,
+    "USAGE": _Code.INVALID_ARGUMENT,
+    "INVALID_ARGUMENT": _Code.INVALID_ARGUMENT,
+    "TOO_LARGE": _Code.INVALID_ARGUMENT,
+    "QUEUE_NOT_FOUND": _Code.NOT_FOUND,
+    "QUEUE_EXISTS": _Code.ALREADY_EXISTS,
+    "QUEUE_IN_USE": _Code.FAILED_PRECONDITION,
+    "MISSING_EXTRA": _Code.UNIMPLEMENTED,
+    "LEASE_LOST": _Code.FAILED_PRECONDITION,
+    "ALREADY_SETTLED": _Code.FAILED_PRECONDITION,
+    "BUSY": _Code.RESOURCE_EXHAUSTED,
+    "QUEUE_FULL": _Code.RESOURCE_EXHAUSTED,
+    "STORAGE_FULL": _Code.RESOURCE_EXHAUSTED,
+    "OVERLOADED": _Code.RESOURCE_EXHAUSTED,
+    "UNAVAILABLE": _Code.UNAVAILABLE,
+    "CONNECTION_LOST": _Code.UNAVAILABLE,
+    "DEADLINE_EXCEEDED": _Code.DEADLINE_EXCEEDED,
+    "SHUTTING_DOWN": _Code.UNAVAILABLE,
+    "PROTOCOL": _Code.UNIMPLEMENTED,
+    "STORAGE": _Code.INTERNAL,
+    "STORE_LOCKED": _Code.INTERNAL,
+    "STORE_VERSION": _Code.INTERNAL,
+    "STORE_DAMAGED": _Code.DATA_LOSS,
+}
+
+
+async def refuse(context: grpc.aio.ServicerContext[Any, Any], error: WeftError) -> Never:
+    """Ends the call with an error that says the same in gRPC's words and in Weft's."""
+    retriable = "true" if error.retriable else "false"
+    await context.abort(
+        STATUS[error.code],
+        error.message,
+        trailing_metadata=(("weft-code", error.code), ("weft-retriable", retriable)),
+    )

@@ -1,0 +1,83 @@
+"""The inbox: how other threads reach the node's thread, and wake it.
+
+Once it is closed every request is answered at once: the node has ended, and nobody will look.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from collections import deque
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from weft.proto import wire
+
+from .ask import OnAnswer
+
+ENDED: Final = wire.Failure("SHUTTING_DOWN", "the node has stopped", True)
+
+
+class Asked(NamedTuple):
+    """One request from an edge in another thread; without a request, its cancellation."""
+
+    ticket: int
+    request: wire.AnyRequest | None
+    payload: Sequence[bytes] = ()
+    on_answer: OnAnswer | None = None
+
+
+class Inbox:
+    def __init__(self) -> None:
+        self._asked: deque[Asked] = deque()
+        self._tickets = itertools.count(1)
+        self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        # Held while the descriptor is used: a closed one may already be somebody else's.
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def submit(
+        self, request: wire.AnyRequest, payload: Sequence[bytes], on_answer: OnAnswer
+    ) -> int:
+        ticket = next(self._tickets)
+        if not self._put(Asked(ticket, request, payload, on_answer)):
+            on_answer(ENDED, ())
+        return ticket
+
+    def cancel(self, ticket: int) -> None:
+        self._put(Asked(ticket, None))
+
+    def wake(self) -> None:
+        with self._lock:
+            if not self._closed:
+                os.eventfd_write(self.fd, 1)
+
+    def take(self, limit: int) -> list[Asked]:
+        """What has come, in order; a rest wakes the node again."""
+        try:
+            os.eventfd_read(self.fd)
+        except BlockingIOError:
+            pass  # nobody has called since the last look
+        taken = [self._asked.popleft() for _ in range(min(limit, len(self._asked)))]
+        if self._asked:
+            self.wake()
+        return taken
+
+    def close(self) -> None:
+        """Nothing is taken any more; who has asked and was not looked at is told."""
+        with self._lock:
+            self._closed = True
+            os.close(self.fd)
+        while self._asked:
+            asked = self._asked.popleft()
+            if asked.on_answer is not None:
+                asked.on_answer(ENDED, ())
+
+    def _put(self, asked: Asked) -> bool:
+        with self._lock:
+            if self._closed:
+                return False
+            self._asked.append(asked)
+            os.eventfd_write(self.fd, 1)
+            return True

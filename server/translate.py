@@ -1,0 +1,215 @@
+"""The public proto and the engine's structs: the same facts in two shapes.
+
+Only shapes change here. Whether a value is allowed is for the engine to say, in one place for both
+wires; what this file decides is what an unset field means, as ``weft.proto`` documents it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from weft.errors import InvalidArgument
+from weft.ids import MessageId
+from weft.proto import weft_pb2 as pb
+from weft.proto import wire
+from weft.proto.settings import Settings
+
+from . import receipts
+
+POP_LIMIT_DEFAULT = 1
+LIST_LIMIT_DEFAULT = 1000
+#: The tag and the length in front of a message in an answer.
+_FIELD_BYTES = 6
+
+_DEFAULTS = Settings()
+_CHANGES = [field.name for field in pb.UpdateQueueRequest.DESCRIPTOR.fields][1:]
+
+# --- queues -----------------------------------------------------------------------------------
+
+
+def settings_in(settings: pb.Settings) -> Settings:
+    return Settings(
+        lease_ms=settings.lease_ms or _DEFAULTS.lease_ms,
+        max_deliveries=settings.max_deliveries,
+        dead_letter=settings.dead_letter,
+        retention_ms=settings.retention_ms,
+        dedup_window_ms=(
+            settings.dedup_window_ms
+            if settings.HasField("dedup_window_ms")
+            else _DEFAULTS.dedup_window_ms
+        ),
+        max_messages=settings.max_messages,
+    )
+
+
+def settings_out(settings: Settings) -> pb.Settings:
+    return pb.Settings(
+        lease_ms=settings.lease_ms,
+        max_deliveries=settings.max_deliveries,
+        dead_letter=settings.dead_letter,
+        retention_ms=settings.retention_ms,
+        dedup_window_ms=settings.dedup_window_ms,
+        max_messages=settings.max_messages,
+    )
+
+
+def create_queue(request: pb.CreateQueueRequest) -> wire.CreateQueue:
+    return wire.CreateQueue(request.queue, settings_in(request.settings))
+
+
+def update_queue(request: pb.UpdateQueueRequest) -> wire.UpdateQueue:
+    changes = {name: getattr(request, name) for name in _CHANGES if request.HasField(name)}
+    return wire.UpdateQueue(request.queue, changes)
+
+
+def list_queues(request: pb.ListQueuesRequest) -> wire.ListQueues:
+    return wire.ListQueues(request.prefix, request.after, request.limit or LIST_LIMIT_DEFAULT)
+
+
+def queue_description(info: wire.QueueInfo) -> pb.QueueDescription:
+    return pb.QueueDescription(
+        name=info.name,
+        settings=settings_out(info.settings),
+        ready=info.ready,
+        leased=info.leased,
+        delayed=info.delayed,
+        bytes=info.bytes,
+        oldest_ms=info.oldest_ms,
+        pushed=info.pushed,
+        delivered=info.delivered,
+        acked=info.acked,
+        dead_lettered=info.dead_lettered,
+        expired_leases=info.expired_leases,
+        duplicates=info.duplicates,
+        waiting_pops=info.waiting_pops,
+    )
+
+
+# --- messages ---------------------------------------------------------------------------------
+
+
+def push(request: pb.PushRequest, drawn: Iterator[tuple[int, int]]) -> tuple[wire.Push, bytes]:
+    """The request and its payload frame; without a (producer, batch) it takes the next drawn."""
+    named = request.HasField("producer")
+    if named != request.HasField("batch"):
+        raise InvalidArgument("producer and batch go together: give both, or neither")
+    producer, batch = (request.producer, request.batch) if named else next(drawn)
+    dedup_key = request.dedup_key if request.HasField("dedup_key") else None
+    asked = wire.Push(
+        queue=request.queue,
+        producer=producer,
+        batch=batch,
+        count=len(request.messages),
+        delay_ms=request.delay_ms,
+        priority=request.priority,
+        dedup_key=dedup_key,
+    )
+    return asked, wire.encode(payload(request.messages))
+
+
+def payload(messages: Sequence[pb.OutMessage]) -> wire.Payload:
+    """A batch by column; a column that no message uses is left out."""
+    headers = [dict(message.headers) or None for message in messages]
+    keys = [message.key if message.HasField("key") else None for message in messages]
+    return wire.Payload(
+        bodies=[message.body for message in messages],
+        headers=headers if any(headers) else None,
+        keys=None if all(key is None for key in keys) else keys,
+    )
+
+
+def pushed(answer: wire.Pushed) -> pb.PushResponse:
+    first = MessageId.of(answer.partition, answer.producer, answer.batch, 0)
+    return pb.PushResponse(
+        ids=[f"{number:032x}" for number in range(first, first + answer.count)],
+        duplicate=answer.duplicate,
+        durability=answer.durability,
+    )
+
+
+def pop(request: pb.PopRequest, wait_ms: int) -> wire.Pop:
+    limit = request.limit or POP_LIMIT_DEFAULT
+    return wire.Pop(request.queue, limit, wait_ms, request.lease_ms)
+
+
+def peek(request: pb.PeekRequest) -> wire.Peek:
+    return wire.Peek(request.queue, request.limit or POP_LIMIT_DEFAULT)
+
+
+def messages(lent: Iterable[wire.Lent], frames: Iterable[bytes]) -> list[pb.Message]:
+    """What was lent (or, with nonce 0, only shown), one proto for each message."""
+    pairs = zip(lent, frames, strict=True)
+    return [message for one, frame in pairs for message in _range(one, frame)]
+
+
+def _range(lent: wire.Lent, frame: bytes) -> Iterator[pb.Message]:
+    batch = wire.decode_payload(frame)
+    assert len(batch.bodies) == lent.count, "a payload frame holds just the messages of its range"
+    first = MessageId.of(lent.partition, lent.producer, lent.batch, lent.first)
+    lease = (lent.partition, lent.lsn, lent.nonce)
+    nothing = [None] * lent.count
+    columns = zip(batch.bodies, batch.headers or nothing, batch.keys or nothing, strict=True)
+    for place, (body, headers, key) in enumerate(columns):
+        yield pb.Message(
+            id=f"{first + place:032x}",
+            body=body,
+            headers=headers,
+            key=key,
+            receipt=receipts.pack(lease, lent.first + place) if lent.nonce else b"",
+            deliveries=lent.deliveries,
+            pushed_ms=lent.pushed_ms,
+            lease_ms=lent.lease_ms,
+            priority=lent.priority,
+            dead_reason=lent.reason,
+        )
+
+
+def pages(messages: Sequence[pb.Message], bytes_max: int) -> Iterator[list[pb.Message]]:
+    """Messages in answers of at most so many bytes; a larger message has an answer of its own."""
+    page: list[pb.Message] = []
+    room = bytes_max
+    for message in messages:
+        size = message.ByteSize() + _FIELD_BYTES
+        if page and size > room:
+            yield page
+            page, room = [], bytes_max
+        page.append(message)
+        room -= size
+    if page:
+        yield page
+
+
+# --- the cluster ------------------------------------------------------------------------------
+
+
+def view(answer: wire.ViewInfo) -> pb.ViewResponse:
+    nodes = [
+        pb.Node(id=node.node, grpc=node.grpc, zmq=node.zmq, state=node.state)
+        for node in answer.nodes
+    ]
+    return pb.ViewResponse(
+        cluster=answer.cluster,
+        version=answer.version,
+        partitions=answer.partitions,
+        nodes=nodes,
+        wire_version=answer.wire_version,
+    )
+
+
+def status(answer: wire.StatusInfo) -> pb.StatusResponse:
+    return pb.StatusResponse(
+        node=answer.node,
+        version=answer.version,
+        uptime_ms=answer.uptime_ms,
+        durability=answer.durability,
+        queues=answer.queues,
+        ready=answer.ready,
+        leased=answer.leased,
+        delayed=answer.delayed,
+        store_bytes=answer.store_bytes,
+        free_bytes=answer.free_bytes,
+        reserve_bytes=answer.reserve_bytes,
+        commits=answer.commits,
+        cpu_us=answer.cpu_us,
+        rss_bytes=answer.rss_bytes,
+    )

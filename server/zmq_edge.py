@@ -1,0 +1,151 @@
+"""The ZeroMQ edge: one ROUTER socket, used by the node's thread alone.
+
+Frames are checked while they are decoded; what is not a request is answered with a PROTOCOL failure
+and forgotten. An answer that cannot be sent (the caller has gone, or never reads) is not kept: the
+caller asks again if it still cares, and what a pop had lent goes back to its queue at once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+import zmq
+
+from weft.errors import Unavailable
+from weft.limits import BATCH_BYTES_MAX, MIB, POP_BYTES_MAX
+from weft.proto import wire
+
+from .address import Address
+from .log import fields
+
+log = logging.getLogger(__name__)
+
+#: Requests that a caller may have waiting here before TCP holds it back, and answers that may wait
+#: for it: together with the frame size they bound what one connection can pin.
+_PEER_MESSAGES_MAX: Final = 256
+#: A batch and its head, with room.
+FRAME_BYTES_MAX: Final = BATCH_BYTES_MAX + MIB
+#: One round takes at most this much from the network, so that answers stay prompt and the
+#: free-space reserve cannot be passed between two looks at the disk.
+ROUND_MESSAGES_MAX: Final = 64
+ROUND_BYTES_MAX: Final = 16 * MIB
+#: Answers on their way to one caller, in bytes. ZeroMQ counts messages only: 256 answers of 8 MiB
+#: would be 2 GiB for one caller that never reads.
+PEER_BYTES_MAX: Final = 8 * POP_BYTES_MAX
+#: Smaller answers are not counted: as many as may wait are no more than this allows.
+_COUNTED_BYTES_MIN: Final = PEER_BYTES_MAX // _PEER_MESSAGES_MAX
+_HEARTBEAT_MS: Final = 5000
+_FLUSH_MS: Final = 500
+#: Below this a copy is cheaper than keeping the buffer alive until another thread has sent it.
+_COPY_BELOW: Final = MIB
+
+
+class Caller(NamedTuple):
+    """Who asked, over ZeroMQ: the connection, and the caller's own number for the request."""
+
+    peer: bytes
+    rid: int
+
+
+class Received(NamedTuple):
+    caller: Caller
+    request: wire.AnyRequest
+    payload: Sequence[bytes]
+
+
+class ZmqEdge:
+    def __init__(self, address: Address) -> None:
+        self._context = zmq.Context(io_threads=1)
+        #: Large answers that ZeroMQ still holds: (tracker, peer, bytes).
+        self._on_way: list[tuple[zmq.MessageTracker, bytes, int]] = []
+        self.socket: zmq.Socket[bytes] = self._context.socket(zmq.ROUTER)
+        for option, value in (
+            (zmq.ROUTER_MANDATORY, 1),
+            (zmq.MAXMSGSIZE, FRAME_BYTES_MAX),
+            (zmq.SNDHWM, _PEER_MESSAGES_MAX),
+            (zmq.RCVHWM, _PEER_MESSAGES_MAX),
+            (zmq.HEARTBEAT_IVL, _HEARTBEAT_MS),
+            (zmq.HEARTBEAT_TIMEOUT, 3 * _HEARTBEAT_MS),
+            (zmq.LINGER, _FLUSH_MS),
+            (zmq.BACKLOG, 1024),
+            (zmq.IPV6, int(":" in address.host)),
+        ):
+            self.socket.setsockopt(option, value)
+        self.socket.copy_threshold = _COPY_BELOW
+        host = f"[{address.host}]" if ":" in address.host else address.host
+        try:
+            self.socket.bind(f"tcp://{host}:{address.port or '*'}")
+        except zmq.ZMQError as error:
+            self.close()
+            raise Unavailable(
+                f"cannot listen on {address} for ZeroMQ: {error.strerror}. Stop what is using it, "
+                "or give another address with --zmq-listen"
+            ) from None
+        endpoint = self.socket.getsockopt(zmq.LAST_ENDPOINT)
+        assert isinstance(endpoint, bytes)
+        port = int(endpoint.rstrip(b"\0").rsplit(b":", 1)[1])
+        self.address = Address(address.host, port)
+
+    def receive(self) -> list[Received]:
+        """What has come, up to a round's worth."""
+        received: list[Received] = []
+        size = 0
+        for _ in range(ROUND_MESSAGES_MAX):  # refused ones count too: a flood of them is a flood
+            if size >= ROUND_BYTES_MAX:
+                break
+            try:
+                peer, *frames = self.socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                break
+            size += sum(map(len, frames))
+            try:
+                call = wire.decode_call(frames[0])
+                if call.version != wire.WIRE_VERSION:
+                    raise msgspec.ValidationError(
+                        f"wire version {call.version}, this node speaks {wire.WIRE_VERSION}"
+                    )
+            except (*wire.MALFORMED, IndexError) as error:
+                self._refuse(peer, f"not a request: {error}")
+            else:
+                received.append(Received(Caller(peer, call.rid), call.request, frames[1:]))
+        return received
+
+    def send(self, caller: Caller, answer: wire.AnyAnswer, payload: Sequence[bytes]) -> bool:
+        """Whether it went out."""
+        frames: list[bytes | zmq.Frame] = [
+            caller.peer,
+            wire.encode(wire.Reply(caller.rid, answer)),
+            *payload,
+        ]
+        size = sum(map(len, payload))
+        if size >= _COUNTED_BYTES_MIN:
+            if self._on_way_bytes(caller.peer) + size > PEER_BYTES_MAX:
+                log.debug("answer not sent", extra=fields(why="the caller does not read"))
+                return False
+            # Frames leave in order: when the last one is freed, all have left.
+            frames[-1] = last = zmq.Frame(payload[-1], track=True, copy=False, copy_threshold=0)
+        try:
+            self.socket.send_multipart(frames, zmq.NOBLOCK, copy=size < _COUNTED_BYTES_MIN)
+        except zmq.ZMQError as error:
+            if error.errno not in (zmq.EHOSTUNREACH, zmq.EAGAIN):
+                raise
+            log.debug("answer not sent", extra=fields(why=error.strerror))
+            return False
+        if size >= _COUNTED_BYTES_MIN:
+            assert last.tracker is not None
+            self._on_way.append((last.tracker, caller.peer, size))
+        return True
+
+    def _on_way_bytes(self, peer: bytes) -> int:
+        self._on_way = [each for each in self._on_way if not each[0].done]
+        return sum(size for _, whose, size in self._on_way if whose == peer)
+
+    def close(self) -> None:
+        self.socket.close()
+        self._context.term()
+
+    def _refuse(self, peer: bytes, why: str) -> None:
+        self.send(Caller(peer, 0), wire.Failure("PROTOCOL", why, False), ())

@@ -1,0 +1,460 @@
+"""Both links keep the same promises, against a peer that breaks them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import TypeVar
+
+import pytest
+
+from tests.contract.peer import Handler, Peer, lent, reply
+from weft import errors
+from weft.client import retry
+from weft.client.discovery import Discovery, Node, View
+from weft.client.link import Answered, Link, run
+from weft.client.link_async import AsyncLink
+from weft.client.link_blocking import BlockingLink
+from weft.proto import wire
+
+T = TypeVar("T")
+Use = Callable[[Link], Awaitable[T]]
+
+LOOKUP = wire.Lookup("k")
+VALUE = wire.Value(b"v")
+#: Long enough for a loaded machine; nothing waits for all of it.
+SOON_S = 20.0
+
+
+class Known(Discovery):
+    """A discovery that has found its node, and finds it elsewhere when a test says so."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__([address])
+        self.view = View("cluster", 256, (Node("n", address, address),))
+        self.moved: str | None = None
+
+    def refresh(self) -> str | None:
+        return self.moved
+
+
+class Rig:
+    """Runs a test's coroutine over one kind of link."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.peers: list[Peer] = []
+
+    def peer(self, on_call: Handler, *, listen: bool = True) -> Peer:
+        peer = Peer(on_call)
+        self.peers.append(peer)
+        return peer.listen() if listen else peer
+
+    def use(self, where: Peer | Known, use: Use[T], attempt_s: float = SOON_S) -> T:
+        known = Known(where.address) if isinstance(where, Peer) else where
+        if self.kind == "blocking":
+            link = BlockingLink(known, attempt_s=attempt_s)
+            try:
+                return run(use(link))  # type: ignore[arg-type]
+            finally:
+                link.close()
+
+        async def main() -> T:
+            link = AsyncLink(known, attempt_s=attempt_s)
+            try:
+                return await use(link)
+            finally:
+                link.close()
+
+        return asyncio.run(main())
+
+
+@pytest.fixture(params=["blocking", "async"])
+def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
+    rig = Rig(request.param)
+    yield rig
+    for peer in rig.peers:
+        peer.close()
+
+
+def soon(seconds: float = SOON_S) -> float:
+    return time.monotonic() + seconds
+
+
+def answer_all(call: wire.Call, payload: Sequence[bytes]) -> list[list[bytes]]:
+    return [reply(call.rid, VALUE)]
+
+
+def silent(call: wire.Call, payload: Sequence[bytes]) -> list[list[bytes]]:
+    return []
+
+
+def ask(request: wire.AnyRequest, seconds: float = SOON_S) -> Use[Answered]:
+    async def use(link: Link) -> Answered:
+        return await link.call(request, (), soon(seconds))
+
+    return use
+
+
+def test_a_call_carries_payloads_both_ways(rig: Rig) -> None:
+    def echo(call: wire.Call, payload: Sequence[bytes]) -> list[list[bytes]]:
+        return [reply(call.rid, VALUE, *payload, b"more")]
+
+    async def use(link: Link) -> Answered:
+        return await link.call(LOOKUP, [b"one", b"two"], soon())
+
+    answer, frames = rig.use(rig.peer(echo), use)
+    assert answer == VALUE
+    assert list(frames) == [b"one", b"two", b"more"]
+
+
+def test_call_all_answers_in_the_order_of_asking(rig: Rig) -> None:
+    held: list[list[bytes]] = []
+
+    def backwards(call: wire.Call, payload: Sequence[bytes]) -> list[list[bytes]]:
+        assert isinstance(call.request, wire.Lookup)
+        held.insert(0, reply(call.rid, wire.Value(call.request.key.encode())))
+        return held if len(held) == 8 else []
+
+    async def use(link: Link) -> list[Answered | Exception]:
+        return await link.call_all([(wire.Lookup(str(n)), ()) for n in range(8)], soon())
+
+    answers = rig.use(rig.peer(backwards), use)
+    assert [a for a in answers if isinstance(a, Exception)] == []
+    assert [a[0] for a in answers if not isinstance(a, Exception)] == [
+        wire.Value(str(n).encode()) for n in range(8)
+    ]
+
+
+def test_a_node_that_starts_later_is_found(rig: Rig) -> None:
+    peer = rig.peer(answer_all)
+    peer.drop()
+    timer = threading.Timer(0.4, peer.listen)
+    timer.start()
+    answer, _ = rig.use(peer, ask(LOOKUP))
+    timer.join()
+    assert answer == VALUE
+
+
+def test_after_a_reconnect_the_call_is_sent_again_at_once(rig: Rig) -> None:
+    peer = rig.peer(silent)
+
+    def restart() -> None:
+        peer.arrived.get(timeout=SOON_S)
+        peer.drop()
+        peer.on_call = answer_all
+        peer.listen()
+
+    restarter = threading.Thread(target=restart)
+    restarter.start()
+    began = time.monotonic()
+    answer, _ = rig.use(peer, ask(wire.Push("q", 1, 2, 3)))
+    restarter.join()
+    assert answer == VALUE
+    assert len({call.rid for call in peer.calls}) == 1
+    assert {call.request for call in peer.calls} == {wire.Push("q", 1, 2, 3)}
+    assert time.monotonic() - began < SOON_S / 2, "not by the attempt's own time limit"
+
+
+def test_what_must_not_be_done_twice_is_not_sent_twice(rig: Rig) -> None:
+    peer = rig.peer(silent)
+
+    def restart() -> None:
+        peer.arrived.get(timeout=SOON_S)
+        peer.drop()
+        peer.on_call = answer_all
+        peer.listen()
+
+    restarter = threading.Thread(target=restart)
+    restarter.start()
+    with pytest.raises(errors.ConnectionLost, match="append.*may or may not"):
+        rig.use(peer, ask(wire.Append("k", b"v")))
+    restarter.join()
+    assert len(peer.calls) == 1
+
+
+def test_an_attempt_without_answer_is_sent_again(rig: Rig) -> None:
+    def third(call: wire.Call, payload: Sequence[bytes]) -> list[list[bytes]]:
+        return [reply(call.rid, VALUE)] if len(peer.calls) == 3 else []
+
+    peer = rig.peer(third)
+    answer, _ = rig.use(peer, ask(LOOKUP), attempt_s=0.1)
+    assert answer == VALUE
+    assert [call.rid for call in peer.calls] == [peer.calls[0].rid] * 3
+
+
+def test_a_pop_that_is_sent_again_waits_only_for_the_rest(rig: Rig) -> None:
+    peer = rig.peer(silent)
+
+    def restart() -> None:
+        peer.arrived.get(timeout=SOON_S)
+        time.sleep(0.3)
+        peer.drop()
+        peer.on_call = lambda call, _: [reply(call.rid, wire.Popped([]))]
+        peer.listen()
+
+    restarter = threading.Thread(target=restart)
+    restarter.start()
+    rig.use(peer, ask(wire.Pop("q", 1, 60_000)))
+    restarter.join()
+    first, again = (call.request for call in peer.calls)
+    assert isinstance(first, wire.Pop)
+    assert isinstance(again, wire.Pop)
+    assert first.wait_ms == 60_000
+    assert 50_000 < again.wait_ms <= 59_700
+
+
+def test_the_deadline_ends_a_call_that_was_sent(rig: Rig) -> None:
+    began = time.monotonic()
+    with pytest.raises(errors.DeadlineExceeded, match="may or may not have been stored"):
+        rig.use(rig.peer(silent), ask(wire.Push("q", 1, 2, 3), 0.3))
+    assert 0.3 <= time.monotonic() - began < SOON_S
+
+
+def test_the_deadline_ends_a_call_that_nobody_took(rig: Rig) -> None:
+    peer = rig.peer(silent)
+    peer.drop()
+    with pytest.raises(errors.ConnectionLost, match="nothing was sent"):
+        rig.use(peer, ask(LOOKUP, 0.3))
+
+
+def test_a_second_answer_is_dropped(rig: Rig) -> None:
+    def twice(call: wire.Call, payload: Sequence[bytes]) -> list[list[bytes]]:
+        assert isinstance(call.request, wire.Lookup)
+        return [reply(call.rid, wire.Value(call.request.key.encode()))] * 2
+
+    async def use(link: Link) -> list[wire.AnyAnswer]:
+        return [(await link.call(wire.Lookup(str(n)), (), soon()))[0] for n in range(5)]
+
+    answers = rig.use(rig.peer(twice), use)
+    assert answers == [wire.Value(str(n).encode()) for n in range(5)]
+
+
+def test_messages_of_a_late_pop_are_given_back(rig: Rig) -> None:
+    late: list[list[bytes]] = []
+
+    def slow(call: wire.Call, payload: Sequence[bytes]) -> list[list[bytes]]:
+        if isinstance(call.request, wire.Pop):
+            late.append(reply(call.rid, wire.Popped([lent(8), lent(9)]), b"", b""))
+            return []
+        if isinstance(call.request, wire.Nack):
+            return []
+        return [*late, reply(call.rid, VALUE)]
+
+    async def use(link: Link) -> None:
+        with pytest.raises(errors.DeadlineExceeded):
+            await link.call(wire.Pop("q", 2), (), soon(0.2))
+        await link.call(LOOKUP, (), soon())
+        await link.call(LOOKUP, (), soon())
+
+    peer = rig.peer(slow)
+    rig.use(peer, use)
+    given_back = [c.request for c in peer.calls if isinstance(c.request, wire.Nack)]
+    receipts = [wire.Receipt(3, 4, 8), wire.Receipt(3, 4, 9)]
+    assert given_back[0] == wire.Nack("q", receipts, counted=False)
+
+
+def test_messages_of_a_second_answer_to_a_pop_are_given_back(rig: Rig) -> None:
+    held: list[list[bytes]] = []
+
+    def both(call: wire.Call, payload: Sequence[bytes]) -> list[list[bytes]]:
+        if isinstance(call.request, wire.Pop):
+            held.append(reply(call.rid, wire.Popped([lent(len(peer.calls))]), b""))
+            return held if len(held) == 2 else []
+        return [reply(call.rid, VALUE)] if isinstance(call.request, wire.Lookup) else []
+
+    async def use(link: Link) -> wire.AnyAnswer:
+        answer, _ = await link.call(wire.Pop("q", 1), (), soon())
+        await link.call(LOOKUP, (), soon())
+        await link.call(LOOKUP, (), soon())
+        return answer
+
+    peer = rig.peer(both)
+    assert rig.use(peer, use, attempt_s=0.2) == wire.Popped([lent(1)])
+    assert wire.Nack("q", [wire.Receipt(3, 4, 2)], counted=False) in [
+        call.request for call in peer.calls
+    ]
+
+
+@pytest.mark.parametrize(
+    "rubbish", [b"", b"\xc1", b"not msgpack at all", wire.encode([99, ["nothing"]]), b"\x90"]
+)
+def test_rubbish_is_logged_and_does_no_harm(
+    rig: Rig, rubbish: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    def noisy(call: wire.Call, payload: Sequence[bytes]) -> list[list[bytes]]:
+        return [[rubbish], reply(call.rid, VALUE)]
+
+    answer, _ = rig.use(rig.peer(noisy), ask(LOOKUP))
+    assert answer == VALUE
+    assert "cannot read" in caplog.text
+
+
+def test_an_answer_that_cannot_be_read_fails_its_call_at_once(rig: Rig) -> None:
+    def strange(call: wire.Call, payload: Sequence[bytes]) -> list[list[bytes]]:
+        return [[wire.encode([call.rid, ["a_verb_of_the_future", 1]])]]
+
+    with pytest.raises(errors.ProtocolError, match="one version"):
+        rig.use(rig.peer(strange), ask(LOOKUP))
+
+
+def test_a_node_that_moved_is_found_by_asking_the_seeds(rig: Rig) -> None:
+    old, new = rig.peer(silent), rig.peer(answer_all)
+    known = Known(old.address)
+    old.drop()
+    known.moved = new.address
+    answer, _ = rig.use(known, ask(LOOKUP))
+    assert answer == VALUE
+
+
+def test_a_retriable_failure_is_retried_and_another_is_not(rig: Rig) -> None:
+    def busy_twice(call: wire.Call, payload: Sequence[bytes]) -> list[list[bytes]]:
+        assert isinstance(call.request, wire.Lookup)
+        if call.request.key == "bad":
+            return [reply(call.rid, wire.Failure("INVALID_ARGUMENT", "no", False))]
+        if len(peer.calls) < 3:
+            return [reply(call.rid, wire.Failure("OVERLOADED", "later", True))]
+        return [reply(call.rid, VALUE)]
+
+    async def use(link: Link) -> wire.Value:
+        value, _ = await retry.ask(link, LOOKUP, wire.Value, soon())
+        with pytest.raises(errors.InvalidArgument, match="no"):
+            await retry.ask(link, wire.Lookup("bad"), wire.Value, soon())
+        return value
+
+    peer = rig.peer(busy_twice)
+    assert rig.use(peer, use) == VALUE
+    assert len(peer.calls) == 4
+
+
+def test_when_the_time_is_over_the_last_failure_is_raised(rig: Rig) -> None:
+    def full(call: wire.Call, payload: Sequence[bytes]) -> list[list[bytes]]:
+        return [reply(call.rid, wire.Failure("QUEUE_FULL", "q is full", True))]
+
+    async def use(link: Link) -> None:
+        await retry.ask(link, LOOKUP, wire.Value, soon(0.3))
+
+    peer = rig.peer(full)
+    with pytest.raises(errors.QueueFull, match="q is full"):
+        rig.use(peer, use)
+    assert len(peer.calls) > 2
+
+
+def test_an_answer_of_another_kind_is_a_protocol_error(rig: Rig) -> None:
+    async def use(link: Link) -> None:
+        await retry.ask(link, LOOKUP, wire.Swapped, soon())
+
+    with pytest.raises(errors.ProtocolError, match="Value"):
+        rig.use(rig.peer(answer_all), use)
+
+
+def test_a_request_of_wrong_types_is_refused_here(rig: Rig) -> None:
+    request = wire.Push("q", 1, 2, 3, delay_ms=1.5)  # type: ignore[arg-type]
+    peer = rig.peer(answer_all)
+    with pytest.raises(errors.InvalidArgument, match="push: delay_ms"):
+        rig.use(peer, ask(request))
+    assert peer.calls == []
+
+
+def test_a_closed_link_refuses(rig: Rig) -> None:
+    async def use(link: Link) -> None:
+        link.close()  # type: ignore[attr-defined]
+        with pytest.raises(errors.UsageError, match="closed"):
+            await link.call(LOOKUP, (), soon())
+
+    rig.use(rig.peer(answer_all), use)
+
+
+def test_a_forked_child_is_told_to_connect(rig: Rig) -> None:
+    async def use(link: Link) -> int:
+        await link.call(LOOKUP, (), soon())
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                await link.call(LOOKUP, (), soon())
+            except errors.UsageError as error:
+                code = 0 if "fork" in error.message else 2
+            finally:
+                os._exit(code)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    assert rig.use(rig.peer(answer_all), use) == 0
+
+
+def test_closing_wakes_a_thread_that_waits() -> None:
+    peer = Peer(silent).listen()
+    link = BlockingLink(Known(peer.address))
+    ends: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            run(link.call(LOOKUP, (), soon()))
+        except BaseException as error:
+            ends.append(error)
+
+    waiter = threading.Thread(target=wait)
+    waiter.start()
+    peer.arrived.get(timeout=SOON_S)
+    began = time.monotonic()
+    link.close()
+    waiter.join()
+    peer.close()
+    assert time.monotonic() - began < SOON_S / 4
+    assert isinstance(ends[0], errors.UsageError)
+
+
+def test_each_thread_has_its_own_line_and_closes_it() -> None:
+    peer = Peer(answer_all).listen()
+    link = BlockingLink(Known(peer.address))
+
+    def work() -> None:
+        for _ in range(20):
+            assert run(link.call(LOOKUP, (), soon()))[0] == VALUE
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    work()
+    assert len(link._lines) == 1, "the lines of threads that ended are gone"
+    assert len(peer.calls) == 9 * 20
+    link.close()
+    peer.close()
+
+
+def test_a_cancelled_pop_gives_its_messages_back() -> None:
+    """Whether the answer comes after the cancellation, or in the same turn of the loop."""
+
+    def answer(call: wire.Call, payload: Sequence[bytes]) -> list[list[bytes]]:
+        if isinstance(call.request, wire.Pop):
+            return [reply(call.rid, wire.Popped([lent(call.rid)]), b"")]
+        return [reply(call.rid, VALUE)]
+
+    peer = Peer(answer).listen()
+
+    async def main() -> None:
+        link = AsyncLink(Known(peer.address))
+        await link.call(LOOKUP, (), soon())
+        for pause in (0.0, 0.0005, 0.001, 0.002, 0.005):
+            pop = asyncio.create_task(link.call(wire.Pop("q", 1), (), soon()))
+            await asyncio.sleep(0)
+            # Blocks the loop, so that the answer is there when the loop runs again.
+            time.sleep(pause)  # noqa: ASYNC251
+            if not pop.done():
+                asyncio.get_running_loop().call_soon(pop.cancel)
+            with pytest.raises(asyncio.CancelledError):
+                await pop
+        await link.call(LOOKUP, (), soon())
+        await link.call(LOOKUP, (), soon())
+        link.close()
+
+    asyncio.run(main())
+    pops = {call.rid for call in peer.calls if isinstance(call.request, wire.Pop)}
+    nacks = [call.request for call in peer.calls if isinstance(call.request, wire.Nack)]
+    peer.close()
+    assert {receipt.nonce for nack in nacks for receipt in nack.receipts} == pops

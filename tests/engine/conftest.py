@@ -1,0 +1,20 @@
+"""Each test gets a fresh node in virtual time; hypothesis repeats itself from run to run."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+
+from tests.engine.rig import Rig
+
+# A search that differs every time belongs on a developer's desk (HYPOTHESIS_PROFILE=default).
+settings.register_profile("weft", derandomize=True, deadline=None, max_examples=100)
+settings.load_profile("weft")
+
+
+@pytest.fixture
+def rig() -> Rig:
+    """A node with one empty queue, `q`, whose leases last ten seconds."""
+    rig = Rig()
+    rig.create("q", lease_ms=10_000)
+    return rig

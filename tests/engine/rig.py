@@ -1,0 +1,317 @@
+"""A node without a network, a disk or a clock: the engine driven as the real driver drives it.
+
+One `round` does what a node's round does, in the same order: begin, handle what came, end, one
+synced write, then the answers. Time is virtual and only moves when a test moves it (and by
+`ROUND_US` each round, as no two rounds are at the same moment). Nonces come from a seed. A round
+may be cut short at any of its points by a power loss, after which the engine is rebuilt from what
+the store has kept. After every round the structure is checked (see `structure`).
+
+Verbs have the names of the wire. They raise the error that a client would raise.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final
+
+from tests.engine.structure import check_structure
+from weft.errors import from_code
+from weft.persistence.memory import MemoryStore
+from weft.persistence.store import Change
+from weft.proto import wire
+from weft.proto.settings import Settings
+from weft.server.engine.engine import Engine
+from weft.server.engine.state import Answered
+
+#: Where virtual time starts: any moment after 1970 will do.
+START_US: Final = 1_700_000_000_000_000
+#: What a round takes. Stamps that are forced apart within one round stay below it.
+ROUND_US: Final = 50
+#: Rounds that long work may take in these small worlds.
+SETTLE_ROUNDS_MAX: Final = 10_000
+
+
+class Cut(Enum):
+    """The points of a round at which the power may go."""
+
+    BEFORE_WRITE = auto()
+    IN_WRITE = auto()  # written, not synced: all of it may be there, or nothing
+    BEFORE_ANSWERS = auto()
+    BETWEEN_ANSWERS = auto()
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request on its way to the engine."""
+
+    request: wire.AnyRequest
+    payload: Sequence[bytes] = ()
+    to: object = "test"
+
+
+@dataclass(frozen=True)
+class Taken:
+    """One message as a consumer has it."""
+
+    body: bytes
+    index: int
+    lent: wire.Lent
+    headers: dict[str, str] | None = None
+    key: str | None = None
+
+    @property
+    def deliveries(self) -> int:
+        return self.lent.deliveries
+
+    @property
+    def id(self) -> tuple[int, int, int, int]:
+        lent = self.lent
+        return lent.partition, lent.producer, lent.batch, self.index
+
+    @property
+    def receipt(self) -> wire.Receipt:
+        lent = self.lent
+        return wire.Receipt(lent.partition, lent.lsn, lent.nonce, [(self.index, 1)])
+
+
+def payload_of(
+    bodies: Sequence[bytes],
+    headers: list[dict[str, str] | None] | None = None,
+    keys: list[str | None] | None = None,
+) -> bytes:
+    return wire.encode(wire.Payload(list(bodies), headers, keys))
+
+
+def messages_of(answer: wire.AnyAnswer, payload: Sequence[bytes]) -> list[Taken]:
+    """A pop's or peek's answer, message by message."""
+    assert isinstance(answer, wire.Popped | wire.Peeked), answer
+    assert len(answer.lent) == len(payload)
+    messages: list[Taken] = []
+    for lent, frame in zip(answer.lent, payload, strict=True):
+        columns = wire.decode_payload(frame)
+        assert len(columns.bodies) == lent.count
+        messages += [
+            Taken(
+                body,
+                lent.first + place,
+                lent,
+                columns.headers[place] if columns.headers else None,
+                columns.keys[place] if columns.keys else None,
+            )
+            for place, body in enumerate(columns.bodies)
+        ]
+    return messages
+
+
+class Rig:
+    """One node in virtual time. `checking` off is for tests that count in the hundred thousands."""
+
+    def __init__(
+        self, seed: int = 0, *, partitions: int = 4, cache_bytes: int = 1 << 20,
+        checking: bool = True,
+    ) -> None:  # fmt: skip
+        self.now = START_US
+        self.checking = checking
+        self._partitions = partitions
+        self._cache_bytes = cache_bytes
+        self._entropy = random.Random(seed)
+        self._tokens = 0
+        self._batches = 0
+        #: Answers that nobody has asked for yet, by who waits for them.
+        self.mail: dict[object, Answered] = {}
+        self.store = MemoryStore()
+        self.engine = self._start()
+
+    # --- rounds ---------------------------------------------------------------------------
+
+    def round(self, *asked: Asked) -> list[Answered]:
+        """One whole round; its answers."""
+        changes = self._work(asked)
+        self._write(changes)
+        answers = self.engine.answers()
+        if self.checking:
+            self.check()
+        return answers
+
+    def cut_round(self, cut: Cut, rng: random.Random, *asked: Asked) -> list[Answered]:
+        """A round in which the power goes; the answers that got out. The node is back after it."""
+        answers: list[Answered] = []
+        changes = self._work(asked)
+        if cut is Cut.IN_WRITE and changes:
+            self.store.write(changes, sync=False)
+        elif cut is not Cut.BEFORE_WRITE:
+            self._write(changes)
+        if cut is Cut.BETWEEN_ANSWERS:
+            answers = self.engine.answers()
+            answers = answers[: rng.randint(0, len(answers))]
+        self.crash(rng)
+        return answers
+
+    def _work(self, asked: Sequence[Asked]) -> list[Change]:
+        self.now += ROUND_US
+        self.engine.begin(self.now)
+        for one in asked:
+            self.engine.handle(one.request, one.payload, one.to)
+        return self.engine.end()
+
+    def _write(self, changes: list[Change]) -> None:
+        if changes:
+            self.store.write(changes, sync=True)
+
+    def settle(self) -> None:
+        """Rounds until all long work is done."""
+        for _ in range(SETTLE_ROUNDS_MAX):
+            if not self.engine.state.jobs:
+                return
+            self._deliver(self.round())
+        raise AssertionError("long work does not end")
+
+    def advance(self, ms: int) -> None:
+        """Time passes in one leap, as for a node that had nothing to do; then work is finished."""
+        self.now += ms * 1000
+        self._deliver(self.round())
+        self.settle()
+
+    def crash(self, rng: random.Random | None = None) -> None:
+        """The power goes now, and the node starts again from what the store has kept."""
+        self.engine.close()
+        self.store = self.store.crash(rng)
+        self.engine = self._start()
+
+    def restart(self) -> None:
+        """A clean stop and a start on the same store."""
+        self.engine.drain()
+        self._deliver(self.round())
+        self.engine.close()
+        self.engine = self._start()
+
+    def _start(self) -> Engine:
+        engine = Engine(
+            self.store,
+            partitions=self._partitions,
+            durability="disk",
+            cache_bytes=self._cache_bytes,
+            entropy=lambda: self._entropy.getrandbits(63),
+        )
+        engine.recover(self.now)
+        return engine
+
+    def check(self) -> None:
+        check_structure(self.engine.state, self.store)
+
+    # --- calls ----------------------------------------------------------------------------
+
+    def send(self, request: wire.AnyRequest, *payload: bytes) -> Answered:
+        """One request in a round of its own; its answer, which may take more rounds."""
+        self._tokens += 1
+        token = ("call", self._tokens)
+        self._deliver(self.round(Asked(request, payload, token)))
+        if token not in self.mail:  # a redrive answers when it has ended
+            self.settle()
+        return self.mail.pop(token)
+
+    def call(self, request: wire.AnyRequest, *payload: bytes) -> wire.AnyAnswer:
+        return _checked(self.send(request, *payload)).answer
+
+    def ask(self, request: wire.AnyRequest) -> object:
+        """One request whose answer may come later: see `answer`."""
+        self._tokens += 1
+        token = ("wait", self._tokens)
+        self._deliver(self.round(Asked(request, (), token)))
+        return token
+
+    def answer(self, token: object) -> Answered | None:
+        """What came for a caller since, if anything did."""
+        return self.mail.pop(token, None)
+
+    def _deliver(self, answers: list[Answered]) -> None:
+        for answered in answers:
+            assert answered.to not in self.mail, f"{answered.to} is answered twice"
+            self.mail[answered.to] = answered
+
+    # --- the verbs ------------------------------------------------------------------------
+
+    def create(self, queue: str, **settings: int | str) -> bool:
+        answer = self.call(wire.CreateQueue(queue, Settings(**settings)))  # type: ignore[arg-type]
+        assert isinstance(answer, wire.Created)
+        return answer.created
+
+    def update(self, queue: str, **changes: int | str) -> None:
+        assert self.call(wire.UpdateQueue(queue, changes)) == wire.Done()
+
+    def delete(self, queue: str) -> int:
+        return self._count(wire.DeleteQueue(queue))
+
+    def purge(self, queue: str) -> int:
+        return self._count(wire.PurgeQueue(queue))
+
+    def redrive(self, queue: str, limit: int = 0) -> int:
+        return self._count(wire.Redrive(queue, limit))
+
+    def stats(self, queue: str) -> wire.QueueInfo:
+        answer = self.call(wire.DescribeQueue(queue))
+        assert isinstance(answer, wire.Queues)
+        return answer.queues[0]
+
+    def counts(self, queue: str) -> tuple[int, int, int]:
+        """(ready, leased, delayed)."""
+        stats = self.stats(queue)
+        return stats.ready, stats.leased, stats.delayed
+
+    def push(
+        self, queue: str, *bodies: bytes, producer: int = 7, batch: int | None = None,
+        delay_ms: int = 0, priority: int = 0, dedup_key: str | None = None,
+    ) -> wire.Pushed:  # fmt: skip
+        if batch is None:
+            self._batches += 1
+            batch = self._batches
+        request = wire.Push(queue, producer, batch, len(bodies), delay_ms, priority, dedup_key)
+        answer = self.call(request, payload_of(bodies))
+        assert isinstance(answer, wire.Pushed)
+        return answer
+
+    def pop(self, queue: str, limit: int = 1, lease_ms: int = 0) -> list[Taken]:
+        answered = _checked(self.send(wire.Pop(queue, limit, 0, lease_ms)))
+        return messages_of(answered.answer, answered.payload)
+
+    def bodies(self, queue: str, limit: int = 1, lease_ms: int = 0) -> list[bytes]:
+        return [message.body for message in self.pop(queue, limit, lease_ms)]
+
+    def peek(self, queue: str, limit: int = 100) -> list[Taken]:
+        answered = _checked(self.send(wire.Peek(queue, limit)))
+        return messages_of(answered.answer, answered.payload)
+
+    def ack(self, queue: str, *messages: Taken) -> wire.Settled:
+        return self._settled(wire.Ack(queue, [each.receipt for each in messages]))
+
+    def nack(
+        self, queue: str, *messages: Taken, delay_ms: int = 0, reason: str = "",
+        counted: bool = True,
+    ) -> wire.Settled:  # fmt: skip
+        receipts = [each.receipt for each in messages]
+        return self._settled(wire.Nack(queue, receipts, delay_ms, reason, counted))
+
+    def extend(self, queue: str, lease_ms: int, *messages: Taken) -> wire.Settled:
+        return self._settled(wire.Extend(queue, [each.receipt for each in messages], lease_ms))
+
+    def _settled(self, request: wire.AnyRequest) -> wire.Settled:
+        answer = self.call(request)
+        assert isinstance(answer, wire.Settled)
+        return answer
+
+    def _count(self, request: wire.AnyRequest) -> int:
+        answer = self.call(request)
+        assert isinstance(answer, wire.Done)
+        return answer.count
+
+
+def _checked(answered: Answered) -> Answered:
+    answer = answered.answer
+    if isinstance(answer, wire.Failure):
+        error = from_code(answer.code, answer.message)
+        assert error.retriable == answer.retriable
+        raise error
+    return answered

@@ -1,0 +1,158 @@
+"""What must hold between the engine's memory and its store after every round.
+
+1. Every head has its body, and every body its head.
+2. A touched batch is stored as it is: its stored head equals what its memory says.
+3. Every living message of a living queue is in exactly one place: in one list of its queue's
+   MessageId queue, or in the mask of one lease. Nothing else is in any list or mask.
+4. A queue's counters (ready, leased, delayed, bytes) are what can be counted.
+5. Who waits is in three books (by number, by caller, in its queue), the same in all, and waits only
+   at an empty queue.
+6. When no long work is left, nothing of a dead queue is left either.
+
+A redrive that is still under way holds what it has looked at and must put back, so 3 and 4 are
+checked again when it has ended.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+
+from weft.persistence import layout
+from weft.persistence.memory import MemoryStore
+from weft.server.engine import handle, head, mask
+from weft.server.engine.batch import Batch
+from weft.server.engine.head import Head, Part
+from weft.server.engine.idqueue import WHOLE, Entry
+from weft.server.engine.queue import Queue
+from weft.server.engine.state import State
+
+#: (batch key, queue id)
+Home = tuple[int, int]
+
+
+def check_structure(state: State, store: MemoryStore) -> None:
+    heads = dict(_heads(store))
+    _check_bodies(store, heads)
+    for key, batch in state.touched.items():
+        assert key in heads, f"batch {handle.split_key(key)} is in memory only"
+        assert batch.stored() == heads[key], f"{batch.stored()} is stored as {heads[key]}"
+    if not any(getattr(job, "__name__", "") == "_redrive" for job in state.jobs):
+        _check_places(state, heads)
+        for queue in state.queues.values():
+            _check_counters(state, queue, heads)
+    _check_waiters(state)
+    if not state.jobs:
+        for key, each in heads.items():
+            dead = [part for part in each.parts if part.queue not in state.by_id]
+            assert not dead, f"{handle.split_key(key)} still has {dead} of a dead queue"
+
+
+def _heads(store: MemoryStore) -> Iterator[tuple[int, Head]]:
+    for key, record in store.scan(*layout.kind_range(layout.HEAD)):
+        found = head.decode(layout.unseal(key, record, store.path))
+        _check_head(found)
+        yield handle.key_of(*layout.unpack_batch(key)), found
+
+
+def _check_head(found: Head) -> None:
+    """Parts are disjoint, in order, inside the batch; a head without parts is not stored."""
+    assert found.parts, found
+    end = 0
+    for part in found.parts:
+        assert part.count > 0, found
+        assert part.first >= end, found
+        end = part.first + part.count
+    assert end <= found.count, found
+
+
+def _check_bodies(store: MemoryStore, heads: dict[int, Head]) -> None:
+    bodies = {
+        handle.key_of(*layout.unpack_batch(key)): len(record) - 8
+        for key, record in store.scan(*layout.kind_range(layout.BODY))
+    }
+    assert bodies == {key: each.size for key, each in heads.items()}, "heads and bodies differ"
+
+
+def _check_places(state: State, heads: dict[int, Head]) -> None:
+    living: dict[Home, int] = {}
+    for key, each in heads.items():
+        for part in each.parts:
+            if part.queue in state.by_id:
+                home = key, part.queue
+                living[home] = living.get(home, 0) | mask.of_range(part.first, part.count)
+    found: defaultdict[Home, int] = defaultdict(int)
+    for home, bits in _places(state, heads):
+        assert not found[home] & bits, f"{home} holds {bits:b} twice"
+        found[home] |= bits
+    assert found == living, "the lists and leases are not what the heads say"
+
+
+def _places(state: State, heads: dict[int, Head]) -> Iterator[tuple[Home, int]]:
+    for queue in state.queues.values():
+        assert state.by_id[queue.id] is queue
+        assert state.by_created[queue.created] is queue
+        for entry, _ in entries(queue):
+            part = part_of(state, entry, heads)
+            assert part.queue == queue.id, f"{queue.name} lists {part} of another queue"
+            yield (handle.key(entry.handle), queue.id), mask.of_range(part.first, part.count)
+    for nonce, lease in state.leases.by_nonce.items():
+        assert lease.mask, "a lease of nothing"
+        assert lease.batch.leases[nonce] is lease
+        assert not lease.mask & ~mask.of_range(lease.part.first, lease.part.count)
+        if lease.queue.id in state.by_id:
+            assert state.by_id[lease.queue.id] is lease.queue
+            yield (lease.key, lease.queue.id), lease.mask
+
+
+def entries(queue: Queue) -> Iterator[tuple[Entry, bool]]:
+    """Everything in a queue's lists, and whether it is delayed."""
+    for level in queue.ids._levels:
+        assert list(level.fresh) == sorted(level.fresh), "fresh batches are out of order"
+        for batch_handle in level.fresh:
+            yield Entry(batch_handle, WHOLE), False
+        for entry in level.returned:
+            yield entry, False
+    for _, _, entry in queue.ids._delayed:
+        yield entry, True
+
+
+def part_of(state: State, entry: Entry, heads: dict[int, Head]) -> Part:
+    batch = state.touched.get(handle.key(entry.handle))
+    if batch is None:  # untouched: its handle says all
+        found = heads[handle.key(entry.handle)]
+        assert entry.first == WHOLE
+        assert (handle.stamp(entry.handle), handle.count(entry.handle)) == (
+            found.stamp,
+            found.count,
+        )
+        assert [part.count for part in found.parts] == [found.count]
+        return found.parts[0]
+    return batch.parts[max(0, entry.first)]
+
+
+def _check_counters(state: State, queue: Queue, heads: dict[int, Head]) -> None:
+    counted: Counter[str] = Counter(ready=0, leased=0, delayed=0, bytes=0)
+    for entry, delayed in entries(queue):
+        part = part_of(state, entry, heads)
+        batch = Batch(entry.handle, heads[handle.key(entry.handle)])
+        counted["delayed" if delayed else "ready"] += part.count
+        counted["bytes"] += batch.share(part.first, part.count)
+    for lease in state.leases.by_nonce.values():
+        if lease.queue is queue:
+            counted["leased"] += lease.mask.bit_count()
+            counted["bytes"] += sum(lease.batch.share(*run) for run in mask.runs(lease.mask))
+    said = {name: getattr(queue, name) for name in counted}
+    assert said == counted, f"{queue.name} says {said}, there are {dict(counted)}"
+
+
+def _check_waiters(state: State) -> None:
+    listed = [waiter for queue in state.queues.values() for waiter in queue.waiters]
+    assert {waiter.number for waiter in listed} == set(state.waiters)
+    assert {waiter.to for waiter in listed} == set(state.waiting)
+    assert len(listed) == len(state.waiters)
+    for queue in state.queues.values():
+        assert all(waiter.queue is queue for waiter in queue.waiters)
+        assert not (queue.waiters and queue.ready), (
+            f"{queue.name}: somebody waits for what is there"
+        )

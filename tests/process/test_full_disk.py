@@ -1,0 +1,135 @@
+"""A disk that fills up: pushes are refused in time, and when it is too late the node ends.
+
+The disk is a small tmpfs, so that only the test feels it. Mounting one takes root.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.process.live_node import LiveNode
+from tests.process.wire_client import Refused, Silence, WireClient
+from weft.limits import MIB
+from weft.proto import wire
+from weft.proto.settings import Settings
+
+pytestmark = pytest.mark.process
+
+DISK_BYTES: Final = 192 * MIB
+RESERVE_BYTES: Final = 64 * MIB
+#: One batch: large enough to fill the disk soon.
+BODIES: Final = 64
+BODY_BYTES: Final = 8 * 1024
+BATCHES_MAX: Final = 2 * DISK_BYTES // (BODIES * BODY_BYTES)
+RECOVER_SECONDS_MAX: Final = 20.0
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small tmpfs takes root")
+    where = tmp_path / "disk"
+    where.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "weft-test", str(where)]
+    mounted = subprocess.run(command, capture_output=True, text=True, check=False)
+    if mounted.returncode:
+        pytest.skip(f"no tmpfs can be mounted here: {mounted.stderr.strip()}")
+    try:
+        yield where
+    finally:
+        subprocess.run(["umount", "--lazy", str(where)], check=True)
+
+
+def _bodies(batch: int) -> list[bytes]:
+    return [(b"%d-%d " % (batch, index)).ljust(BODY_BYTES, b".") for index in range(BODIES)]
+
+
+def _fill(client: WireClient, queue: str, first: int = 0) -> tuple[int, Exception]:
+    """Pushes until it is refused; the batches that were acknowledged, and the refusal."""
+    for batch in range(first, first + BATCHES_MAX):
+        try:
+            client.push(queue, 1, batch, _bodies(batch))
+        except (Refused, Silence) as error:
+            return batch - first, error
+    raise AssertionError(f"{BATCHES_MAX} batches were taken by a disk of {DISK_BYTES} bytes")
+
+
+def test_at_the_reserve_pushes_stop_and_the_rest_works(disk: Path, tmp_path: Path) -> None:
+    with LiveNode(disk / "node", log=tmp_path / "node.log", reserve_bytes=RESERVE_BYTES) as node:
+        with WireClient(node.start().zmq) as client:
+            client.create("bulk")
+            client.create("other")
+            client.push("other", 2, 0, [b"small"])
+            filled, refusal = _fill(client, "bulk")
+            assert isinstance(refusal, Refused)
+            assert refusal.code == "STORAGE_FULL"
+            status = client.status()
+            print(f"\n{filled} batches, {status.free_bytes / MIB:.0f} MiB left")
+            assert RESERVE_BYTES // 2 < status.free_bytes < RESERVE_BYTES + 8 * MIB
+            for request in (
+                wire.CreateQueue("new", Settings()),
+                wire.Insert("key", b"value"),
+            ):
+                with pytest.raises(Refused, match="STORAGE_FULL"):
+                    client.ask(request)
+            # What frees space, and what reads, goes on. A push that was taken before still is.
+            assert client.push("bulk", 1, 0, _bodies(0)).duplicate
+            assert client.drain("other") == [b"small"]
+            (loan,) = client.pop("bulk", BODIES)
+            assert loan.bodies == _bodies(0)
+            assert client.nack("bulk", [loan.receipt()]).done == BODIES
+            (loan,) = client.pop("bulk", BODIES)
+            assert client.ack("bulk", [loan.receipt()]).done == BODIES
+            assert client.purge("bulk") == (filled - 1) * BODIES
+            _wait_for_room(client)
+            assert client.drain("other") == [b"room again"]
+        assert "disk at its reserve: pushes are refused" in node.log
+        assert "disk has room again" in node.log
+        assert node.stop() == 0
+
+
+def _wait_for_room(client: WireClient) -> None:
+    """LevelDB gives space back when it next merges tables, which a purge sets off."""
+    deadline = time.monotonic() + RECOVER_SECONDS_MAX
+    while True:
+        try:
+            client.push("other", 2, 1, [b"room again"])
+            return
+        except Refused as refused:
+            if refused.code != "STORAGE_FULL":
+                raise
+            assert time.monotonic() < deadline, f"no room after the purge: {client.status()}"
+            time.sleep(0.2)
+
+
+def test_a_full_disk_ends_the_node_and_loses_nothing(disk: Path, tmp_path: Path) -> None:
+    ballast = disk / "ballast"
+    ballast.write_bytes(bytes(DISK_BYTES // 2))
+    with LiveNode(disk / "node", log=tmp_path / "node.log", reserve_bytes=0) as node:
+        with WireClient(node.start().zmq, timeout_ms=5000) as client:
+            client.create("bulk")
+            filled, refusal = _fill(client, "bulk")
+            assert isinstance(refusal, Silence), refusal
+        assert node.wait(10) == 3, node.log
+        print(f"\n{filled} batches, then:\n{node.log[-600:]}")
+        assert filled > 0
+        assert str(node.data) in node.log
+        assert "No space left on device" in node.log
+        assert "Everything that was acknowledged is kept" in node.log
+
+        ballast.unlink()
+        with WireClient(node.start().zmq) as client:
+            acknowledged = [body for batch in range(filled) for body in _bodies(batch)]
+            found = client.drain("bulk")
+            # The push that was not answered may be there, whole.
+            assert found in (acknowledged, acknowledged + _bodies(filled))
+            client.push("bulk", 1, filled + 1, [b"goes on"])
+            assert client.drain("bulk") == [b"goes on"]
+        assert node.stop() == 0

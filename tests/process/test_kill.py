@@ -1,0 +1,79 @@
+"""kill -9 at random moments under load: nothing acknowledged is lost, nothing acked comes back.
+
+WEFT_TEST_KILLS sets how often the node is killed, WEFT_TEST_SEED repeats a run's decisions (not its
+timing: processes and disks have their own).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.process.live_node import LiveNode
+from tests.process.load import QUEUE, Consumer, Producer, Target, Worker, drain, working
+from tests.process.wire_client import WireClient
+from tests.total_queue import History, check
+
+KILLS: Final = int(os.environ.get("WEFT_TEST_KILLS", 50))
+PRODUCERS: Final = 3
+CONSUMERS: Final = 3
+#: How long a node lives, in seconds from when it serves.
+LIFE_SECONDS: Final = (0.05, 0.7)
+#: One kill in so many comes before the node serves: in the middle of its recovery.
+EARLY_EVERY: Final = 7
+EARLY_SECONDS_MAX: Final = 0.5
+
+
+def _kill_and_start(node: LiveNode, target: Target, history: History, rng: random.Random) -> None:
+    time.sleep(rng.uniform(*LIFE_SECONDS))
+    history.restarted()
+    node.kill()
+    if rng.randrange(EARLY_EVERY) == 0:
+        node.spawn()
+        time.sleep(rng.random() * EARLY_SECONDS_MAX)
+        history.restarted()
+        node.kill()
+    target.moved(node.start().zmq)
+
+
+@pytest.mark.process
+@pytest.mark.slow
+@pytest.mark.timeout(60 + 4 * KILLS)
+def test_kill_under_load(tmp_path: Path) -> None:
+    seed = int(os.environ.get("WEFT_TEST_SEED") or secrets.randbelow(1 << 31))
+    print(f"\nWEFT_TEST_SEED={seed} WEFT_TEST_KILLS={KILLS}")
+    rng, target, history = random.Random(seed), Target(), History()
+    workers: list[Worker] = [Producer(n, target, history, seed) for n in range(PRODUCERS)]
+    workers += [Consumer(f"consumer-{n}", target, history, seed) for n in range(CONSUMERS)]
+    with LiveNode(tmp_path / "node") as node:
+        with WireClient(node.start().zmq) as client:
+            client.create(QUEUE)
+        with working(workers, target, node.kill):
+            target.moved(node.zmq)
+            for _ in range(KILLS):
+                _kill_and_start(node, target, history, rng)
+                for worker in workers:
+                    if worker.error is not None:
+                        raise worker.error
+        # Once more: it voids the leases that the consumers left, so that all can be drained.
+        history.restarted()
+        node.kill()
+        with WireClient(node.start().zmq) as client:
+            drain(client, history)
+        assert node.stop() == 0
+
+    verdict = check(history)
+    counts = sum((worker.counts for worker in workers), Counter[str]())
+    print(verdict.report(), "\n" + "\n".join(f"  {what}: {n}" for what, n in counts.items()))
+    assert verdict.ok, verdict.report()
+    # The kills must have hit something, or this test has shown nothing.
+    assert counts["unanswered"] >= KILLS
+    assert counts["duplicates recognised"] > 0
+    assert counts["acks in doubt"] > 0

@@ -1,0 +1,80 @@
+"""Another language: a Node.js program that has only proto/weft.proto works with a real node."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Final
+
+import pytest
+import xxhash
+
+from tests.process.live_node import LiveNode
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(240)]
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+SOURCE: Final = ROOT / "tests" / "node_js"
+INSTALL_SECONDS_MAX: Final = 180
+#: Words by which npm says that there is no network, as opposed to a wrong package.json.
+OFFLINE: Final = (
+    "ENOTFOUND",
+    "EAI_AGAIN",
+    "ECONNREFUSED",
+    "ETIMEDOUT",
+    "ENETUNREACH",
+    "ECONNRESET",
+)
+
+
+@pytest.fixture(scope="module")
+def modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the program and its packages; kept between runs while package.json is the
+    same."""
+    for program in ("node", "npm"):
+        if shutil.which(program) is None:
+            pytest.skip(f"{program} is not installed")
+    wanted = xxhash.xxh3_64_hexdigest((SOURCE / "package.json").read_bytes())
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    kept = cache / "weft-tests" / f"node_js-{wanted}"
+    if not kept.exists():
+        draft = tmp_path_factory.mktemp("node_js")
+        shutil.copy(SOURCE / "package.json", draft)
+        _install(draft)
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        shutil.move(draft, kept)
+    return kept
+
+
+def _install(folder: Path) -> None:
+    command = ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts"]
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=INSTALL_SECONDS_MAX,
+        check=False,
+    )
+    if done.returncode and any(word in done.stderr for word in OFFLINE):
+        pytest.skip("npm cannot reach its registry, and the packages are not here yet")
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_node_js_client(modules: Path, tmp_path: Path) -> None:
+    with LiveNode(tmp_path / "node") as node:
+        node.start()
+        done = subprocess.run(
+            ["node", str(SOURCE / "queue.js"), node.grpc, str(ROOT / "proto" / "weft.proto")],
+            env=os.environ | {"NODE_PATH": str(modules / "node_modules")},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "node.js: ok" in done.stdout
+        assert "Traceback" not in node.log
+        assert node.stop() == 0

@@ -1,0 +1,81 @@
+"""A client that asks and never reads: it pins a bounded piece of the node and nobody else's time.
+
+Each pop is answered with up to 8 MiB. The answers fill the client's own buffers, then TCP's, then
+what the node keeps for one connection; after that they cannot be sent, and what they lent goes back
+to the queue at once. What was sent and never read comes back when its lease ends.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.process.live_node import LiveNode
+from tests.process.wire_client import WireClient
+from weft.limits import MIB
+from weft.proto import wire
+from weft.server.zmq_edge import PEER_BYTES_MAX
+
+pytestmark = pytest.mark.process
+
+BODY_BYTES: Final = 1 * MIB
+#: Seven bodies and their frame are one batch, just under POP_BYTES_MAX.
+BATCH: Final = 7
+BATCHES: Final = 60
+#: More pops than there are batches, so that every one of them is lent, given back and lent again.
+POPS: Final = 200
+LEASE_MS: Final = 3000
+#: What one connection may add: what is on its way to it, and one round's answers.
+GROWTH_BYTES_MAX: Final = PEER_BYTES_MAX + 96 * MIB
+OTHER_SECONDS_MAX: Final = 2.0
+
+
+def _fill(client: WireClient) -> set[bytes]:
+    names = set()
+    for batch in range(BATCHES):
+        bodies = [b"%d-%d" % (batch, index) + os.urandom(BODY_BYTES - 20) for index in range(BATCH)]
+        client.push("large", 1, batch, bodies)
+        names |= {body[:20] for body in bodies}
+    return names
+
+
+def test_a_client_that_never_reads(tmp_path: Path) -> None:
+    with LiveNode(tmp_path / "node") as node, WireClient(node.start().zmq) as other:
+        other.create("large")
+        other.create("small")
+        names = _fill(other)
+        before = node.own_bytes()
+        with WireClient(node.zmq, receive_max=1) as deaf:
+            peak, slowest = before, 0.0
+            for number in range(POPS):
+                deaf.send(wire.Pop("large", BATCH, 0, LEASE_MS))
+                started = time.monotonic()
+                other.push("small", 2, number, [b"small"])
+                assert other.drain("small") == [b"small"]
+                slowest = max(slowest, time.monotonic() - started)
+                peak = max(peak, node.own_bytes())
+            print(
+                f"\nmemory: {before / MIB:.0f} MiB before, {peak / MIB:.0f} MiB at most; others "
+                f"waited {slowest * 1000:.0f} ms at most; {other.describe('large')}"
+            )
+            assert slowest < OTHER_SECONDS_MAX
+            assert peak - before < GROWTH_BYTES_MAX
+            # Nobody acked: all of it comes back, the last when the leases end.
+            assert _drain(other) == names
+        assert node.stop() == 0
+
+
+def _drain(client: WireClient) -> set[bytes]:
+    names: set[bytes] = set()
+    deadline = time.monotonic() + LEASE_MS / 1000 + 20
+    while time.monotonic() < deadline:
+        names |= {body[:20] for body in client.drain("large")}
+        left = client.describe("large")
+        if not left.ready + left.leased:
+            return names
+        time.sleep(0.1)
+    raise AssertionError(f"not all of it comes back: {left}")

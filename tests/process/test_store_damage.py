@@ -1,0 +1,294 @@
+"""A damaged LevelDB directory says so and names the file, or gives back all that was acknowledged.
+
+Directories are made by a child process that writes sealed records: one closes its store, others are
+killed with SIGKILL. Then files are changed at random. The honest expectation for each:
+
+- closed: an error that names the file, or exactly what was written;
+- killed, every write synced: an error, or exactly what was acknowledged (the write that was on its
+  way when the process was killed may be there or not, as without damage);
+- killed, some writes not synced: an error, or everything up to the last synced write and perhaps
+  more, without a gap. Cutting off un-synced writes is the class that nothing on this disk can show.
+
+This file is also the child: it runs itself.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from weft.errors import StorageError, StoreDamaged
+from weft.limits import KIB
+from weft.persistence import journal, layout, leveldb, manifest, table
+from weft.persistence.leveldb import LevelStore
+from weft.persistence.memory import MemoryStore
+from weft.persistence.store import Change, Store
+
+SEED = int(os.environ.get("WEFT_DAMAGE_SEED", "20260"))
+DAMAGES = int(os.environ.get("WEFT_DAMAGE_COUNT", "100"))
+#: Writes by one child, enough for some tables, and a log or two, at this buffer size.
+WRITES = 700
+BUFFER_BYTES = 64 * KIB
+#: In a child that mixes, one write in this many is synced.
+SYNC_EVERY = 9
+
+
+def changes_of(number: int) -> list[Change]:
+    """What write ``number`` of a child does: a batch comes, an old one goes, a state changes."""
+    rng = random.Random(number)
+    data = rng.randbytes(rng.choice([10, 100, 1000, 3000]))
+    rows = [
+        (layout.head(number % 4, number), data[:20]),
+        (layout.body(number % 4, number), data),
+        (layout.partition(number % 4), b"%d" % number),
+    ]
+    changes: list[Change] = [(key, layout.seal(key, value)) for key, value in rows]
+    old = number - 1 - number % 200
+    if old > 0:
+        changes += [(layout.head(old % 4, old), None), (layout.body(old % 4, old), None)]
+    return changes
+
+
+def contents(store: Store) -> dict[bytes, bytes]:
+    return {
+        key: bytes(layout.unseal(key, record, store.path))
+        for key, record in store.scan(b"", b"\xff")
+    }
+
+
+def child(path: str, mode: str, count: int) -> None:
+    """Write, saying after each write up to where everything is acknowledged; then close."""
+    leveldb.__dict__["WRITE_BUFFER_BYTES"] = BUFFER_BYTES
+    store = LevelStore(path, create=True)
+    for number in range(1, count + 1):
+        sync = mode == "synced" or number % SYNC_EVERY == 0
+        store.write(changes_of(number), sync=sync)
+        os.write(1, b"%d %d\n" % (number, number if sync else 0))
+    store.close()
+
+
+@dataclass(frozen=True)
+class Made:
+    path: Path
+    #: Everything up to this write must be there, or the damage be noticed.
+    low: int
+    #: Nothing after this one was begun.
+    high: int
+
+
+def make(path: Path, mode: str, count: int, kill_after: int | None = None) -> Made:
+    process = subprocess.Popen(
+        [sys.executable, __file__, str(path), mode, str(count)], stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    said = []
+    for line in process.stdout:
+        said.append(line)
+        if len(said) == kill_after:
+            process.send_signal(signal.SIGKILL)
+    process.stdout.close()
+    assert process.wait() == (0 if kill_after is None else -signal.SIGKILL)
+    numbers = [tuple(map(int, line.split())) for line in said]
+    written, synced = numbers[-1][0], max(synced for _, synced in numbers)
+    if kill_after is None:
+        return Made(path, written, written)
+    return Made(path, synced, min(written + 1, count))
+
+
+def check(made: Made, states: dict[int, dict[bytes, bytes]]) -> str | int:
+    """Open and read all: the error's text, or how many writes it holds, which must be enough."""
+    try:
+        store = LevelStore(made.path, create=False)
+    except StorageError as error:
+        return error.message
+    try:
+        found = contents(store)
+    except StoreDamaged as error:
+        return error.message
+    finally:
+        store.close()
+    for count in range(made.high, made.low - 1, -1):
+        if found == states[count]:
+            return count
+    raise AssertionError(
+        f"{made.path} opened without a word and holds {len(found)} rows, "
+        f"not those of {made.low} to {made.high} writes"
+    )
+
+
+def copied(made: Made, to: Path) -> Made:
+    shutil.copytree(made.path, to)
+    return replace(made, path=to)
+
+
+def damage(folder: Path, rng: random.Random) -> tuple[str, str]:
+    """Do one thing to one file; what was done, and the file's name."""
+    sizes = {file.name: file.stat().st_size for file in sorted(folder.iterdir())}
+    # Tables are many: the kind of file is drawn first, so that the few others get their share.
+    kind = rng.choice(sorted({name.split("-")[0].split(".")[-1] for name in sizes}))
+    name = rng.choice([n for n in sizes if n.split("-")[0].split(".")[-1] == kind])
+    file, size = folder / name, sizes[name]
+    what = rng.choice(["remove", "cut", "flip", "zero"] if size else ["remove"])
+    at = rng.choice([rng.randrange(size), max(0, size - 1 - rng.randrange(200))]) if size else 0
+    data = bytearray(file.read_bytes())
+    if what == "remove":
+        file.unlink()
+    elif what == "cut":
+        file.write_bytes(data[:at])
+    elif what == "flip":
+        data[at] ^= rng.randrange(1, 256)
+        file.write_bytes(data)
+    else:
+        length = rng.choice([1, 100, 32 * KIB])
+        data[at : at + length] = bytes(len(data[at : at + length]))
+        file.write_bytes(data)
+    return f"{what} {name} at {at} of {size}", name
+
+
+@pytest.fixture(scope="module")
+def states() -> dict[int, dict[bytes, bytes]]:
+    model = MemoryStore()
+    after = {0: contents(model)}
+    for number in range(1, WRITES + 1):
+        model.write(changes_of(number), sync=False)
+        after[number] = contents(model)
+    return after
+
+
+@pytest.fixture(scope="module")
+def closed(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    return make(tmp_path_factory.mktemp("closed") / "store", "synced", WRITES)
+
+
+@pytest.fixture(scope="module", params=["closed", "killed synced", "killed mixed"])
+def bases(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, closed: Made
+) -> list[Made]:
+    if request.param == "closed":
+        mixed = make(tmp_path_factory.mktemp("mixed") / "store", "mixed", WRITES - 50)
+        return [closed, mixed]
+    folder = tmp_path_factory.mktemp("killed")
+    rng = random.Random(SEED)
+    mode = request.param.split()[1]
+    kills = [rng.randrange(1, WRITES - 1) for _ in range(4)]
+    return [make(folder / str(n), mode, WRITES, kill) for n, kill in enumerate(kills)]
+
+
+def test_damage_is_named_or_harmless(
+    bases: list[Made], states: dict[int, dict[bytes, bytes]], tmp_path: Path
+) -> None:
+    print(f"WEFT_DAMAGE_SEED={SEED}")
+    rng = random.Random(SEED)
+    before = {
+        base.path: check(copied(base, tmp_path / f"base{n}"), states)
+        for n, base in enumerate(bases)
+    }
+    noticed = 0
+    for turn in range(DAMAGES // 3 + 1):
+        base = rng.choice(bases)
+        copy = copied(base, tmp_path / f"copy{turn}")
+        what, name = damage(copy.path, rng)
+        result = check(copy, states)
+        if isinstance(result, str):
+            noticed += 1
+            # Of two logs the newer one is named by nothing but itself.
+            gone = what.startswith("remove") and name.endswith(".log")
+            named = name in result or (gone and "a newer log was removed" in result)
+            assert named, f"{what}: the message does not name it: {result}"
+            assert "Restore" in result
+            assert isinstance(check(copy, states), str), f"{what}: noticed once, then forgotten"
+        elif result != before[base.path]:
+            print(f"{what}: {before[base.path]} writes became {result}, synced were {base.low}")
+        shutil.rmtree(copy.path)
+    print(f"{noticed} noticed")
+    assert noticed > DAMAGES // 10
+
+
+def test_a_killed_writer_loses_nothing_acknowledged(
+    states: dict[int, dict[bytes, bytes]], tmp_path: Path
+) -> None:
+    rng = random.Random(SEED)
+    for turn in range(6):
+        mode = rng.choice(["synced", "mixed"])
+        made = make(tmp_path / str(turn), mode, WRITES, rng.randrange(1, WRITES - 1))
+        if mode == "mixed":
+            # A killed process loses no write at all: the operating system has them.
+            made = replace(made, low=made.high - 1)
+        assert check(made, states) == check(made, states)
+
+
+@pytest.mark.parametrize("end", ["closed", "killed"])
+def test_every_cut_of_the_newest_log_is_noticed(
+    end: str, states: dict[int, dict[bytes, bytes]], closed: Made, tmp_path: Path
+) -> None:
+    base = closed if end == "closed" else make(tmp_path / "base", "synced", WRITES, 650)
+    log = max(base.path.glob("*.log"))
+    data = log.read_bytes()
+    rng = random.Random(SEED)
+    whole = len(list(journal.records(data, str(log))))
+    for size in [0, 1, 7, *rng.sample(range(len(data) - 1), 10)]:
+        copy = copied(base, tmp_path / "copy")
+        (copy.path / log.name).write_bytes(data[:size])
+        lost = whole - len(list(journal.records(data[:size], str(log))))
+        result = check(copy, states)
+        # A killed child may have begun one write that was not acknowledged.
+        assert isinstance(result, str) or lost <= base.high - base.low
+        assert isinstance(result, int) or log.name in result
+        shutil.rmtree(copy.path)
+
+
+def test_the_reader_of_leveldbs_files_agrees_with_leveldb(closed: Made) -> None:
+    current = manifest.read(str(closed.path))
+    tables = [closed.path / entry.name for entry in current.tables.values()]
+    assert {file.name for file in tables} == {file.name for file in closed.path.glob("*.ldb")}
+    assert not any(table.is_damaged(file.read_bytes()) for file in tables)
+    for file in [Path(current.path), *closed.path.glob("*.log")]:
+        assert journal.first_bad_checksum(file.read_bytes(), str(file)) is None
+
+
+def test_a_damaged_table_is_named_by_the_write_that_a_compaction_failed(
+    closed: Made, tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(closed.path, copy)
+    victim = max(copy.glob("*.ldb"), key=lambda file: file.stat().st_size)
+    data = bytearray(victim.read_bytes())
+    data[len(data) // 2] ^= 1
+    victim.write_bytes(data)
+    store = LevelStore(copy, create=False)
+
+    def compact_and_write() -> None:
+        # A compaction says nothing: LevelDB keeps its error for the next write.
+        store.compact(b"\0", b"\xff")
+        store.write([(b"z", b"")], sync=False)
+
+    with pytest.raises(StoreDamaged, match=victim.name):
+        compact_and_write()
+    with pytest.raises(StoreDamaged, match=victim.name):
+        store.get(b"z")
+    store.close()
+
+
+def test_an_emptied_log_before_another_is_noticed(closed: Made, tmp_path: Path) -> None:
+    # Two logs, as while LevelDB turns the older one into a table: the newest is renumbered.
+    first = max(closed.path.glob("*.log"))
+    copy = copied(closed, tmp_path / "copy").path
+    records = list(journal.records(first.read_bytes(), str(first)))
+    assert len(records) > 2
+    second = first.with_name(f"{int(first.stem) + 500:06d}.log").name
+    (copy / second).write_bytes(first.read_bytes())
+    (copy / first.name).write_bytes(b"")
+    with pytest.raises(StoreDamaged, match=rf"{first.name} has lost writes: .*{second}"):
+        LevelStore(copy, create=False)
+
+
+if __name__ == "__main__":
+    child(sys.argv[1], sys.argv[2], int(sys.argv[3]))

@@ -1,0 +1,151 @@
+"""One name for flag, environment and file; one order of precedence; one place that refuses."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weft.errors import InvalidArgument
+from weft.server import config as settings
+from weft.server.address import Address
+from weft.server.config import FIELDS, Config, environment_name, load
+
+SAMPLE = Path(__file__).parents[2] / "docs" / "weft.toml"
+
+
+def test_sample_file_shows_the_defaults() -> None:
+    bare = re.sub(r"^#(?=\w+ = )", "", SAMPLE.read_text(), flags=re.MULTILINE)
+    assert tomllib.loads(bare) == dataclasses.asdict(Config())
+
+
+def test_sample_file_as_it_is_changes_nothing() -> None:
+    assert load({}, {}, str(SAMPLE)) == Config()
+
+
+def test_sample_file_has_the_settings_in_order() -> None:
+    named = re.findall(r"^#(\w+) = ", SAMPLE.read_text(), flags=re.MULTILINE)
+    assert named == list(FIELDS)
+
+
+def test_flag_over_environment_over_file_over_default(tmp_path: Path) -> None:
+    file = tmp_path / "weft.toml"
+    file.write_text('grace_ms = 1\ncache_bytes = 2\nlog_level = "debug"\n')
+    environment = {"WEFT_GRACE_MS": "10", "WEFT_CACHE_BYTES": "20"}
+    loaded = load({"grace_ms": 100}, environment, str(file))
+    assert loaded == Config(grace_ms=100, cache_bytes=20, log_level="debug")
+
+
+def test_the_file_can_be_named_in_the_environment(tmp_path: Path) -> None:
+    file = tmp_path / "weft.toml"
+    file.write_text("grace_ms = 1\n")
+    assert load({}, {"WEFT_CONFIG": str(file)}).grace_ms == 1
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_every_setting_can_come_from_the_environment(name: str) -> None:
+    changed: dict[str, Any] = {
+        "data": "x", "listen": "127.0.0.1:1", "zmq_listen": "127.0.0.1:2", "advertise": "h",
+        "durability": "os", "reserve_bytes": 1, "cache_bytes": 1, "calls_max": 1,
+        "grace_ms": 1, "insecure": True, "log_level": "error", "log_format": "json",
+    }  # fmt: skip
+    loaded = load({}, {environment_name(name): str(changed[name])})
+    assert loaded == Config(**{name: changed[name]})
+    assert loaded != Config()
+
+
+def test_clients_variables_are_not_ours() -> None:
+    assert load({}, {"WEFT_SERVERS": "a:1"}) == Config()
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("grace = 1", "no setting is called 'grace'"),
+        ("grace_ms = '1'", "grace_ms must be a whole number"),
+        ("grace_ms = true", "grace_ms must be a whole number"),
+        ("insecure = 1", "insecure must be true or false"),
+        ("grace_ms = ", "is not TOML"),
+    ],
+)
+def test_a_wrong_file_is_refused(tmp_path: Path, text: str, says: str) -> None:
+    file = tmp_path / "weft.toml"
+    file.write_text(text)
+    with pytest.raises(InvalidArgument, match=says):
+        load({}, {}, str(file))
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match=r"none\.toml cannot be read: No such file"):
+        load({}, {}, str(tmp_path / "none.toml"))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [("WEFT_GRACE_MS", "soon", "whole number"), ("WEFT_INSECURE", "maybe", "true or false")],
+)
+def test_a_wrong_variable_is_refused_by_its_name(name: str, text: str, says: str) -> None:
+    with pytest.raises(InvalidArgument, match=f"{name} must be .*{says}"):
+        load({}, {name: text})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("data", ""),
+        ("listen", "7700"),
+        ("listen", ":7700"),
+        ("listen", "127.0.0.1:65536"),
+        ("listen", "127.0.0.1:-1"),
+        ("listen", "::1:7700"),
+        ("zmq_listen", "127.0.0.1"),
+        ("zmq_listen", "127.0.0.1:7700"),
+        ("durability", "none"),
+        ("reserve_bytes", -1),
+        ("cache_bytes", settings.BYTES_MAX + 1),
+        ("calls_max", 0),
+        ("calls_max", settings.CALLS_MAX + 1),
+        ("grace_ms", settings.GRACE_MS_MAX + 1),
+        ("log_level", "loud"),
+        ("log_format", "xml"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_the_settings_name(name: str, value: object) -> None:
+    with pytest.raises(InvalidArgument, match=name):
+        Config(**{name: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "[::]", "10.0.0.1", "node-1"])
+@pytest.mark.parametrize("name", ["listen", "zmq_listen"])
+def test_beyond_this_machine_only_when_asked_for(name: str, host: str) -> None:
+    values: dict[str, Any] = {name: f"{host}:7000"}
+    with pytest.raises(InvalidArgument, match=f"{name} .* no authentication yet.*set insecure"):
+        Config(**values)
+    assert Config(**values, insecure=True)
+
+
+@pytest.mark.parametrize("listen", ["127.0.0.1:7000", "127.8.9.1:7000", "[::1]:7000"])
+def test_zmq_listens_on_the_next_port(listen: str) -> None:
+    config = Config(listen=listen)
+    assert str(config.grpc_address) == listen
+    assert config.zmq_address == Address(config.grpc_address.host, 7001)
+
+
+def test_port_0_lets_the_system_pick_both() -> None:
+    config = Config(listen="localhost:0")
+    assert (config.grpc_address, config.zmq_address) == (("localhost", 0), ("localhost", 0))
+
+
+def test_the_last_port_has_no_next() -> None:
+    with pytest.raises(InvalidArgument, match="zmq_listen must be set"):
+        Config(listen="127.0.0.1:65535")
+
+
+def test_clients_are_told_the_advertised_host() -> None:
+    bound = Address("127.0.0.1", 7001)
+    assert Config().advertised(bound) == bound
+    assert Config(advertise="node-1").advertised(bound) == Address("node-1", 7001)

@@ -1,0 +1,215 @@
+"""The data directory: made once, opened by one, and never made up when something is missing."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from weft.errors import StorageError, StoreDamaged, StoreLocked, StoreVersion
+from weft.persistence.directory import DataDirectory
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Path:
+    """A closed data directory that holds one row."""
+    path = tmp_path / "data"
+    directory = DataDirectory.open(path)
+    store = directory.open_store()
+    store.write([(b"a", b"1")], sync=True)
+    store.close()
+    directory.close()
+    return path
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    return {
+        str(file.relative_to(path)): file.read_bytes()
+        for file in path.rglob("*")
+        if file.is_file() and file.name != "lock"
+    }
+
+
+def edit(path: Path, **fields: object) -> None:
+    file = path / "node.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | fields))
+
+
+def refused(path: Path, error: type[StorageError]) -> str:
+    """Opening fails and changes nothing; gives the message."""
+    before = contents(path)
+    with pytest.raises(error) as failure:
+        DataDirectory.open(path)
+    assert type(failure.value) is error
+    assert contents(path) == before
+    return failure.value.message
+
+
+def test_a_new_directory_says_who_it_is(tmp_path: Path) -> None:
+    directory = DataDirectory.open(tmp_path / "deep" / "data")
+    node = json.loads((tmp_path / "deep" / "data" / "node.json").read_text())
+    assert node["format"] == 1
+    assert node["node"] == directory.node
+    assert node["cluster"] == directory.cluster
+    assert node["partitions"] == directory.partitions == 256
+    assert (len(directory.node), len(directory.cluster)) == (16, 32)
+    assert bytes.fromhex(directory.node + directory.cluster)
+    assert (tmp_path / "deep" / "data" / "lock").read_text() == f"{os.getpid()}\n"
+    directory.close()
+
+
+def test_every_directory_is_another_node(tmp_path: Path) -> None:
+    nodes = set()
+    for n in range(3):
+        directory = DataDirectory.open(tmp_path / str(n))
+        nodes |= {directory.node, directory.cluster}
+        directory.close()
+    assert len(nodes) == 6
+
+
+def test_it_comes_back_the_same(made: Path) -> None:
+    first = DataDirectory.open(made)
+    node, cluster = first.node, first.cluster
+    first.close()
+    first.close()
+    second = DataDirectory.open(made)
+    assert (second.node, second.cluster) == (node, cluster)
+    store = second.open_store()
+    assert store.get(b"a") == b"1"
+    store.close()
+    second.close()
+
+
+def test_a_second_open_names_the_process_that_has_it(made: Path) -> None:
+    directory = DataDirectory.open(made)
+    with pytest.raises(StoreLocked, match=rf"in use by process {os.getpid()}\. Stop it.*--data"):
+        DataDirectory.open(made)
+    code = "import sys; from weft.persistence.directory import *; DataDirectory.open(sys.argv[1])"
+    other = subprocess.run(
+        [sys.executable, "-c", code, str(made)], capture_output=True, text=True, check=False
+    )
+    assert f"StoreLocked: {made} is in use by process {os.getpid()}" in other.stderr
+    directory.close()
+    DataDirectory.open(made).close()
+
+
+def test_a_dead_process_leaves_no_lock(made: Path) -> None:
+    code = (
+        "import os, sys; from weft.persistence.directory import *;"
+        "d = DataDirectory.open(sys.argv[1]); os.kill(os.getpid(), 9)"
+    )
+    dead = subprocess.run([sys.executable, "-c", code, str(made)], check=False)
+    assert dead.returncode == -9
+    DataDirectory.open(made).close()
+
+
+def test_a_newer_format_says_who_wrote_it(made: Path) -> None:
+    edit(made, format=2, weft="3.1.4", partitions="many", something_new=True)
+    message = refused(made, StoreVersion)
+    assert "format 2, written by Weft 3.1.4" in message
+    assert "Upgrade" in message
+
+
+def test_every_flipped_bit_of_node_json_is_found(made: Path) -> None:
+    file = made / "node.json"
+    good = file.read_bytes()
+    messages, equal = [], 0
+    for bit in range(8 * len(good)):
+        flipped = bytearray(good)
+        flipped[bit // 8] ^= 1 << bit % 8
+        file.write_bytes(flipped)
+        try:
+            DataDirectory.open(made).close()
+        except (StoreDamaged, StoreVersion) as error:
+            messages.append(error.message)
+        else:
+            # White space between the fields may change into other white space.
+            assert json.loads(flipped) == json.loads(good)
+            equal += 1
+    assert all(str(file) in message for message in messages)
+    assert equal < 20
+
+
+@pytest.mark.parametrize("bad", [b"", b"{}", b"[1]", b'{"format": "one"}', b"\xff\xfe"])
+def test_an_unreadable_node_json_is_named(made: Path, bad: bytes) -> None:
+    (made / "node.json").write_bytes(bad)
+    assert str(made / "node.json") in refused(made, StoreDamaged)
+
+
+def test_a_store_without_node_json_is_not_touched(made: Path) -> None:
+    (made / "node.json").unlink()
+    message = refused(made, StoreDamaged)
+    assert f"{made / 'node.json'} is missing" in message
+
+
+def test_node_json_without_a_store_is_not_made_up(made: Path) -> None:
+    shutil.rmtree(made / "store")
+    message = refused(made, StoreDamaged)
+    assert f"{made / 'store'} is missing" in message
+
+
+def test_an_emptied_store_is_not_made_up(made: Path) -> None:
+    shutil.rmtree(made / "store")
+    (made / "store").mkdir()
+    directory = DataDirectory.open(made)
+    with pytest.raises(StoreDamaged, match="SYNCED is missing"):
+        directory.open_store()
+    directory.close()
+
+
+def test_making_it_survives_a_crash_before_node_json(made: Path) -> None:
+    (made / "store").rename(made / "store.new")
+    (made / "node.json").rename(made / "node.tmp")
+    directory = DataDirectory.open(made)
+    store = directory.open_store()
+    assert store.get(b"a") is None
+    store.close()
+    directory.close()
+
+
+def test_making_it_survives_a_crash_after_node_json(made: Path) -> None:
+    node = json.loads((made / "node.json").read_text())["node"]
+    (made / "store").rename(made / "store.new")
+    directory = DataDirectory.open(made)
+    assert directory.node == node
+    store = directory.open_store()
+    assert store.get(b"a") == b"1"
+    store.close()
+    directory.close()
+
+
+def test_a_file_is_not_a_directory(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path / "file", tmp_path / "file" / "data"):
+        with pytest.raises(StorageError, match=r"cannot be used as a data directory.*--data"):
+            DataDirectory.open(path)
+
+
+def test_a_directory_that_may_not_be_written(tmp_path: Path) -> None:
+    # Not even root makes directories in /proc.
+    with pytest.raises(StorageError, match=r"cannot be used as a data directory.*--data"):
+        DataDirectory.open("/proc/self/data")
+    if os.geteuid() != 0:
+        tmp_path.chmod(0o500)
+        with pytest.raises(StorageError, match=r"cannot be used as a data directory.*--data"):
+            DataDirectory.open(tmp_path / "data")
+        tmp_path.chmod(0o700)
+
+
+def test_a_failed_open_gives_the_lock_back(made: Path) -> None:
+    good = (made / "node.json").read_bytes()
+    (made / "node.json").write_bytes(b"")
+    refused(made, StoreDamaged)
+    (made / "node.json").write_bytes(good)
+    DataDirectory.open(made).close()
+
+
+def test_free_bytes(made: Path) -> None:
+    directory = DataDirectory.open(made)
+    assert abs(directory.free_bytes() - shutil.disk_usage(made).free) < 1 << 30
+    directory.close()
