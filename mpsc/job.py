@@ -77,9 +77,7 @@ def create(
     try:
         from .mpi import MpiWindow
     except ImportError as error:
-        raise MissingExtra(
-            f"queues over MPI need mpi4py: pip install 'weft[mpi]' ({error})"
-        ) from error
+        raise MissingExtra(f"queues over MPI need weft[mpi]: pip install it ({error})") from error
     made = algorithm_named(algorithm)
     shape = Shape(comm.Get_size(), dequeuer, capacity, item_bytes, variable)
     window = MpiWindow(comm, made.segment_bytes(shape, comm.Get_rank()))

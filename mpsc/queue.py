@@ -43,7 +43,7 @@ class Enqueuer(ABC):
         return self._append_one(item)
 
     def enqueue_many(self, items: Sequence[bytes]) -> int:
-        """Enqueue as many as there is room for, in order; how many that was."""
+        """Enqueue, in order, as many as there was room for at one moment; how many that was."""
         self._check_open()
         for item in items:
             self._cells.check(item)

@@ -57,11 +57,12 @@ def linearizable(enqueues: Sequence[Enqueue], dequeues: Sequence[Dequeue], rules
 
 @dataclass(frozen=True, slots=True)
 class _Unit:
-    """One item of an enqueue: an enqueue of k is k enqueues, in order, within its time."""
+    """A moment of an enqueue call. A call that accepts fewer than it was offered looks for room
+    once, and then its accepted items take effect one by one, in order."""
 
     value: bytes
     call: Enqueue
-    #: Accepted, refused as "full", or unknown because the enqueuer died.
+    #: An item that was accepted, the look that found no room for more, or unknown: it died.
     taken: bool | None
 
 
@@ -70,12 +71,10 @@ def _lanes(enqueues: Sequence[Enqueue]) -> list[list[_Unit]]:
     lanes: dict[int, list[_Unit]] = {}
     for call in enqueues:
         lane = lanes.setdefault(call.actor, [])
-        for at, value in enumerate(call.values):
-            taken = None if call.taken is None else at < call.taken
-            lane.append(_Unit(value, call, taken))
-            if taken is False:
-                # What comes after the first refused item was not offered.
-                break
+        if call.taken is not None and call.taken < len(call.values):
+            lane.append(_Unit(b"", call, False))
+        accepted = call.values if call.taken is None else call.values[: call.taken]
+        lane.extend(_Unit(value, call, None if call.taken is None else True) for value in accepted)
     return list(lanes.values())
 
 
@@ -137,7 +136,8 @@ class _Search:
             held = sum(other.call.actor == unit.call.actor for other in order[gone:])
         after = [*at[:index], at[index] + 1, *at[index + 1 :]]
         if unit.taken is False:
-            return held >= self.rules.capacity and self._place(after, answered, order, gone)
+            full = held + (unit.call.taken or 0) >= self.rules.capacity
+            return full and self._place(after, answered, order, gone)
         if self.rules.strict and held >= self.rules.capacity:
             return False
         # Items come in the order in which they are dequeued, those never dequeued after them.

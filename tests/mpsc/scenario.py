@@ -8,12 +8,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
-from weft.mpsc import ALGORITHMS, Algorithm, Dequeuer, Enqueuer, Segments, Shape
-from weft.mpsc.amqueue import AmDequeuer, AmEnqueuer
-
 from tests.mpsc.choosers import Exhaustive, Uniform, at_random, every_way
 from tests.mpsc.explorer import Actor, ExplorerWindow, Hub
 from tests.mpsc.history import Dequeue, Enqueue, Rules, linearizable
+from weft.mpsc import ALGORITHMS, Algorithm, Dequeuer, Enqueuer, Segments, Shape
+from weft.mpsc.amqueue import AmDequeuer, AmEnqueuer
 
 End = TypeVar("End")
 
@@ -107,9 +106,8 @@ def named(name: str, **changes: object) -> Algorithm:
 
 def _with_pause(make: Callable[..., End], hub: Hub) -> Callable[..., End]:
     """A blocking queue waits in the hub's way."""
-    if isinstance(make, type) and issubclass(make, AmEnqueuer | AmDequeuer):
-        return partial(make, pause=hub.pause)
-    return make
+    blocking = isinstance(make, type) and issubclass(make, AmEnqueuer | AmDequeuer)
+    return partial(make, pause=hub.pause) if blocking else make
 
 
 def _dequeuing(

@@ -7,6 +7,7 @@ of ``SEGMENT_WORDS`` words. Run as a program, it is the suite of the MPI window 
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Callable
 from typing import Final
 
@@ -82,10 +83,10 @@ def check_data_before_the_word_that_announces_it(window: Window, barrier: Barrie
             window.flush(0)
             window.store(1, 40, number)
             while window.load(0, 41) != number:
-                pass
+                time.sleep(0)
         else:
             while window.load(1, 40) != number:
-                pass
+                time.sleep(0)
             data = window.get(0, 30, 16)
             window.flush(0)
             assert struct.unpack("=qq", data) == (number, -number)
