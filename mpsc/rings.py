@@ -27,12 +27,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from .cell import Cells
+from .cell import Cells, Records
 from .queue import Dequeuer, Enqueuer
 from .shape import COUNTER, Shape
 from .spsc import SpscDequeuer, SpscEnqueuer
@@ -110,11 +108,11 @@ class Range:
     """What was fetched of one ring, and how many of it pass one had shown."""
 
     number: int
-    records: npt.NDArray[Any]
+    records: Records
     shown: int
 
 
-def merge(cells: Cells, ranges: list[Range], count_max: int) -> tuple[npt.NDArray[Any], list[int]]:
+def merge(cells: Cells, ranges: list[Range], count_max: int) -> tuple[Records, list[int]]:
     """The records up to the bound in the order of stamps, ``count_max`` at most, and how many came
     from each range."""
     tops = [
@@ -133,10 +131,11 @@ def merge(cells: Cells, ranges: list[Range], count_max: int) -> tuple[npt.NDArra
     if len(parts) == 1:
         return parts[0], counts
     together = np.concatenate(parts)
-    # Stable, because that sort is made for the few long runs that these are.
-    order = np.argsort(cells.stamps(together), kind="stable")
+    # Stable, because that sort is made for the few long runs that these are; of a copy, because
+    # it reads a stamp many times and they lie far apart.
+    order = np.argsort(cells.stamps(together).copy(), kind="stable")
     if len(order) > count_max:
         order = order[:count_max]
         source = np.repeat(np.arange(len(parts)), counts)[order]
         counts = np.bincount(source, minlength=len(parts)).tolist()
-    return together[order], counts
+    return np.take(together, order, axis=0), counts

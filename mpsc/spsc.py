@@ -20,11 +20,8 @@ No loop but over the pieces of a ring (two), no wait: both sides are wait-free.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-import numpy.typing as npt
-
-from .cell import Cells
+from .cell import Cells, Records
 from .shape import DATA, Shape
 from .window import Window
 
@@ -99,7 +96,7 @@ class SpscDequeuer:
         self._first = 0
         self._last = 0
         #: Cells fetched by ``fetch`` and not yet taken: the first of them is at First.
-        self._fetched: npt.NDArray[Any] = cells.view(bytearray())
+        self._fetched: Records = cells.view(bytearray())
 
     @property
     def first(self) -> int:
@@ -148,7 +145,7 @@ class SpscDequeuer:
             for place, cells in _pieces(start, count, self._capacity)
         ]
 
-    def arrive(self, raws: list[bytearray]) -> npt.NDArray[Any]:
+    def arrive(self, raws: list[bytearray]) -> Records:
         """Complete a fetch; the answer is every fetched record from First on."""
         if raws:
             self._window.flush(self._enqueuer)
