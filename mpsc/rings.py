@@ -80,6 +80,10 @@ class RingDequeuer(Dequeuer):
     def backlog(self) -> int:
         return sum(ring.backlog for ring in self._rings)
 
+    def taken(self) -> list[int]:
+        """How many items were taken from each enqueuer's ring, by the enqueuer's number."""
+        return [ring.first for ring in self._rings]
+
     def _lasts(self) -> list[int]:
         """One pass over the Last words, which live here."""
         return self._window.load_range(self._window.rank, self._shape.last, self._shape.enqueuers)
