@@ -63,10 +63,12 @@ class Renewal:
                 continue
             pause = min(due for due, _ in self._due.values()) - time.monotonic()
             if pause > 0:
-                try:
-                    await asyncio.wait_for(self._look.wait(), max(pause, ROUND_S_MIN))
-                except TimeoutError:
-                    pass
+                # Not `wait_for`: before Python 3.12 it can swallow a cancellation.
+                alarm = asyncio.get_running_loop().call_later(
+                    max(pause, ROUND_S_MIN), self._look.set
+                )
+                await self._look.wait()
+                alarm.cancel()
                 continue
             try:
                 await self._round()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import logging
 import threading
 from collections.abc import Callable
 
@@ -15,6 +17,8 @@ from .message import Message
 from .outbox import ProducerOptions
 from .producer_sync import Producer
 from .queue import QueueCore
+
+log = logging.getLogger("weft.client")
 
 
 class Works:
@@ -45,6 +49,7 @@ class Works:
                 raise UsageError("the client is closed")
             if self._background is None:
                 self._background = Background(self._discovery, self._timeout_ms)
+                atexit.register(self._at_exit)
             self._background.check()
             return self._background
 
@@ -53,6 +58,7 @@ class Works:
         with self._lock:
             self._closed = True
             background, self._background = self._background, None
+        atexit.unregister(self._at_exit)
         if background is None or not background.running:
             return
         failures: list[WeftError] = []
@@ -65,6 +71,13 @@ class Works:
             background.close()
         if failures:
             raise failures[0]
+
+    def _at_exit(self) -> None:
+        """The program ends without closing its client: what was sent is stored all the same."""
+        try:
+            self.close()
+        except WeftError as error:
+            log.error("at exit: %s", error.message)
 
 
 def _try(close: Callable[[], None], failures: list[WeftError]) -> None:

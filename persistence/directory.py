@@ -89,7 +89,7 @@ class DataDirectory:
         """Open the directory at ``path``, or make it."""
         where = Path(path).absolute()
         try:
-            where.mkdir(parents=True, exist_ok=True)
+            _make_folder(where)
             lock = _take_lock(where / "lock")
             try:
                 return cls(where, _open_node(where), lock)
@@ -139,6 +139,14 @@ class DataDirectory:
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
+
+
+def _make_folder(where: Path) -> None:
+    missing = [folder for folder in (where, *where.parents) if not folder.exists()]
+    where.mkdir(parents=True, exist_ok=True)
+    for folder in missing:
+        # Or a power loss takes the folder away again, with all that is in it.
+        sync_folder(str(folder.parent))
 
 
 def _take_lock(path: Path) -> int:

@@ -93,7 +93,10 @@ def find_bad_records(folder: str) -> str:
     """Which of the MANIFEST and the logs has a wrong checksum, for a message."""
     current = manifest.read(folder)
     for path in [current.path, *_logs(folder, current.log_number)]:
-        offset = journal.first_bad_checksum(_read(path), path)
+        try:
+            offset = journal.first_bad_checksum(_read(path), path)
+        except OSError as error:
+            return f"{path} ({error.strerror})"
         if offset is not None:
             return f"{path} at byte {offset}"
     return folder
@@ -101,23 +104,29 @@ def find_bad_records(folder: str) -> str:
 
 def find_bad_table(folder: str, start: bytes, stop: bytes | None) -> str:
     """Which table that has keys from ``start`` to ``stop`` is damaged, for a message."""
-    tables = [
-        entry
-        for entry in manifest.read(folder).tables.values()
-        if start <= entry.last and (stop is None or entry.first <= stop)
-    ]
-    paths = [os.path.join(folder, entry.name) for entry in tables]
+    try:
+        tables = manifest.read(folder).tables.values()
+    except OSError as error:
+        return f"{folder} ({error.strerror})"
+    paths = []
     searched = 0
-    for path, entry in zip(paths, tables, strict=True):
+    for entry in tables:
+        if entry.last < start or (stop is not None and stop < entry.first):
+            continue
+        paths.append(os.path.join(folder, entry.name))
         searched += entry.size
-        if searched > SEARCH_BYTES_MAX:
-            break
-        try:
-            if table.is_damaged(_read(path)):
-                return path
-        except FileNotFoundError:
-            continue  # A compaction has replaced it: then it was whole.
+        if searched <= SEARCH_BYTES_MAX and _is_bad(paths[-1]):
+            return paths[-1]
     return "one of " + ", ".join(paths[:NAMES_MAX]) if paths else folder
+
+
+def _is_bad(path: str) -> bool:
+    try:
+        return table.is_damaged(_read(path))
+    except FileNotFoundError:
+        return False  # A compaction has replaced it: then it was whole.
+    except OSError:
+        return True
 
 
 def log_paths(folder: str) -> list[str]:

@@ -31,7 +31,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Final
 
 import plyvel
@@ -42,7 +41,8 @@ from weft.limits import KIB, MIB
 from . import integrity
 from .integrity import COMMIT_KEY, RESTORE
 from .store import Change
-from .syncmark import SyncMark
+from .syncmark import SyncMark, sync_folder
+from .turnstile import Turnstile
 
 #: A log is turned into a table when it has grown to this. Larger means fewer tables on level 0
 #: and so less rewriting; it is also what a restart replays and (twice) what is held in memory.
@@ -69,10 +69,8 @@ class LevelStore:
     def __init__(self, path: str | os.PathLike[str], *, create: bool) -> None:
         """Open the store in ``path``; with ``create``, make it if nothing is there yet."""
         self._path = os.fspath(path)
-        self._failure: StorageError | None = None
-        self._users = 0
-        self._gate = threading.Condition()
-        #: `compact` writes too, from another thread.
+        self._turnstile = Turnstile()
+        #: `compact` writes too, and it may come from another thread.
         self._writing = threading.Lock()
         #: The number of the newest write.
         self._commit: int
@@ -87,6 +85,7 @@ class LevelStore:
                 f"{self._path} cannot be opened: {_text(error)}. "
                 "Check the disk, and that this user may write there"
             ) from error
+        self._closing = False
         #: Whether writes came after the last synced one.
         self._unsynced = False
 
@@ -96,25 +95,28 @@ class LevelStore:
 
     def get(self, key: bytes) -> bytes | None:
         assert key, "the empty key is the store's own"
-        with self._use() as db:
+        with self._turnstile:
             try:
-                value: bytes | None = db.get(key, verify_checksums=True)
+                value: bytes | None = self._db.get(key, verify_checksums=True)
             except (plyvel.Error, OSError) as error:
                 raise self._unreadable(error, key, key) from error
             return value
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
         start = max(start, b"\0")
-        with self._use() as db:
+        with self._turnstile:
             try:
-                rows = db.iterator(start=start, stop=stop, verify_checksums=True, fill_cache=False)
+                rows = self._db.iterator(
+                    start=start, stop=stop, verify_checksums=True, fill_cache=False
+                )
             except (plyvel.Error, OSError) as error:
                 raise self._unreadable(error, start, stop) from error
         return self._rows(rows, start, stop)
 
     def write(self, changes: list[Change], *, sync: bool) -> None:
-        with self._use() as db, self._writing:
-            batch = db.write_batch(sync=sync)
+        # In this order: who waited for a write that failed is turned away.
+        with self._writing, self._turnstile:
+            batch = self._db.write_batch(sync=sync)
             commit = self._commit + 1
             batch.put(COMMIT_KEY, integrity.pack_commit(commit))
             for key, value in changes:
@@ -137,49 +139,36 @@ class LevelStore:
     def compact(self, start: bytes, stop: bytes) -> None:
         # LevelDB begins a new log for this. An empty log before it would look like a lost one.
         self.write([], sync=False)
-        with self._use() as db:
+        with self._turnstile:
             try:
                 # Both bounds are given: plyvel takes a missing one for the empty key.
-                db.compact_range(start=start, stop=stop)
+                self._db.compact_range(start=start, stop=stop)
             except (plyvel.Error, OSError) as error:
                 raise self._failed(error) from error
 
     def size_bytes(self) -> int:
-        with self._use():
+        with self._turnstile:
             return _folder_bytes(self._path)
 
     def close(self) -> None:
-        with self._gate:
-            db, self._db = self._db, None
-            # plyvel frees LevelDB even while another thread is in a call.
-            self._gate.wait_for(lambda: self._users == 0)
-        if db is None:
+        with self._writing:
+            closing, self._closing = self._closing, True
+        if closing:
             return
+        failed = self._turnstile.refusal is not None
+        self._turnstile.refuse(
+            StorageError(f"{self._path}: the store is closed; open it again to use it")
+        )
+        self._turnstile.drain()
         try:
-            db.close()
-            if self._failure is None:
+            self._db.close()
+            if not failed:
                 _sync_logs(self._path)
                 self._mark.settle(self._commit)
         except (plyvel.Error, OSError) as error:
             raise self._failed(error) from error
         finally:
             self._mark.close()
-
-    @contextmanager
-    def _use(self) -> Iterator[Any]:
-        with self._gate:
-            if self._failure is not None:
-                raise type(self._failure)(self._failure.message)
-            if self._db is None:
-                raise StorageError(f"{self._path}: the store is closed; open it again to use it")
-            db = self._db
-            self._users += 1
-        try:
-            yield db
-        finally:
-            with self._gate:
-                self._users -= 1
-                self._gate.notify_all()
 
     def _rows(self, rows: Any, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
         try:
@@ -193,7 +182,7 @@ class LevelStore:
         """The next rows of a scan, copied while the store cannot be closed; empty at its end."""
         chunk: list[tuple[bytes, bytes]] = []
         size = 0
-        with self._use():
+        with self._turnstile:
             try:
                 for row in rows:
                     chunk.append(row)
@@ -213,13 +202,16 @@ class LevelStore:
         if isinstance(error, plyvel.CorruptionError):
             # A compaction in the background met it; the write is only where it comes to light.
             where = integrity.find_bad_table(self._path, b"", None)
-            self._failure = StoreDamaged(f"{where} cannot be read: {_text(error)}. {RESTORE}")
+            failure: StorageError = StoreDamaged(
+                f"{where} cannot be read: {_text(error)}. {RESTORE}"
+            )
         else:
-            self._failure = StorageError(
+            failure = StorageError(
                 f"{self._path}: a write failed: {_text(error)}. Nothing more is written: make room "
                 "on the disk or replace it, then start the node again"
             )
-        return self._failure
+        self._turnstile.refuse(failure)
+        return failure
 
 
 def _make(path: str) -> tuple[Any, SyncMark]:
@@ -240,6 +232,8 @@ def _open(path: str) -> tuple[Any, SyncMark, int]:
         empty_logs = integrity.check(path, mark.commit)
         db = _level(path, create=False)
         try:
+            # LevelDB has begun new files and does not sync the folder after the last of them.
+            sync_folder(path)
             commit = _read_commit(db, path)
             if commit < mark.commit:
                 raise integrity.ends_early(empty_logs, commit, mark.commit)

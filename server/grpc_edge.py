@@ -36,8 +36,9 @@ log = logging.getLogger(__name__)
 SERVICES: Final = tuple(
     service.full_name for service in weft_pb2.DESCRIPTOR.services_by_name.values()
 )
-#: For the last answers to leave, and for what has no end (health watches) to be told.
-FLUSH_S: Final = 0.2
+#: For calls that are still arriving to be refused, the last answers to leave, and what has no end
+#: (health watches) to be told. It is waited for only while there is such a call.
+FLUSH_S: Final = 1.0
 
 _OPTIONS: Final[list[tuple[str, Any]]] = [
     ("grpc.max_receive_message_length", limits.GRPC_BYTES_MAX),

@@ -31,6 +31,7 @@ from weft.proto import wire
 from .address import Address
 from .ask import OnAnswer
 from .clock import Clock
+from .compaction import Compaction
 from .config import Config
 from .engine.engine import Engine
 from .engine.state import Answered
@@ -41,6 +42,8 @@ from .zmq_edge import ROUND_MESSAGES_MAX, Caller, ZmqEdge
 
 log = logging.getLogger(__name__)
 
+#: How often the store's size is compared with what is alive.
+_LOOK_US: Final = 10_000_000
 _FAILED: Final = wire.Failure(
     "UNAVAILABLE", "the node has failed: this may or may not have been done", True
 )
@@ -56,6 +59,7 @@ class Node:
         self._clock = Clock()
         self._started_us = self._clock.now_us()
         self._space = Space(directory.free_bytes, config.reserve_bytes)
+        self._compaction = Compaction(store)
         self._inbox = Inbox()
         self._edge = ZmqEdge(config.zmq_address)
         self._engine = Engine(
@@ -70,6 +74,7 @@ class Node:
         self._stopping = False
         self._again = False  # a send has put something back: no waiting before the next round
         self._commits = 0
+        self._look_at = 0
         self._on_end: Callable[[], None] = lambda: None
         #: Why the node ended by itself, if it did.
         self.failure: Exception | None = None
@@ -115,8 +120,10 @@ class Node:
             self._round()
         except Exception as error:
             self.failure = error
-            kind = "storage failed" if isinstance(error, StorageError) else "node failed"
-            log.critical(kind, extra=fields(error=str(error)), exc_info=error)
+            if isinstance(error, StorageError):  # the disk's fault: its message says all
+                log.critical("storage failed", extra=fields(error=error.message))
+            else:
+                log.critical("node failed", extra=fields(error=str(error)), exc_info=error)
         finally:
             self._engine.close()
             self._edge.close()
@@ -148,6 +155,10 @@ class Node:
             self._space.written(sum(len(value) for _, value in changes if value))
         for answered in engine.answers():
             self._send(answered)
+        if now >= self._look_at:
+            self._look_at = now + _LOOK_US
+            live = sum(queue.bytes for queue in engine.state.queues.values())
+            self._compaction.look(live)
 
     def _handle(self, request: wire.AnyRequest, payload: Sequence[bytes], to: object) -> None:
         if self._stopping:

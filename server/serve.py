@@ -22,7 +22,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-from weft.errors import WeftError
+from weft.errors import StoreDamaged, WeftError
 from weft.persistence.directory import DataDirectory
 
 from .address import Address
@@ -74,7 +74,7 @@ def _serve_directory(config: Config, directory: DataDirectory, ends: _Ends) -> i
                 _greet(config, directory, grpc, zmq)
                 reason = ends.get()
                 log.info("stopping", extra=fields(reason=reason))
-                edge.stop(0 if node.failure else config.grace_ms / 1000)
+                edge.stop(config.grace_ms / 1000)  # a failed node has answered all: that is quick
         finally:
             edge.stop(0)
             node.stop()
@@ -91,11 +91,12 @@ def _outcome(failure: Exception | None) -> int:
     if failure is None:
         log.info("stopped")
         return EXIT_STOPPED
-    print(
-        f"weft serve: the node ended, because it failed: {failure}\n"
-        "Everything that was acknowledged is kept. Mend the cause, then start the node again.",
-        file=sys.stderr,
-    )
+    print(f"weft serve: the node ended, because it failed: {failure}", file=sys.stderr)
+    if not isinstance(failure, StoreDamaged):
+        print(
+            "Everything that was acknowledged is kept. Mend the cause, then start the node again.",
+            file=sys.stderr,
+        )
     return EXIT_FAILED
 
 

@@ -129,7 +129,9 @@ def _show_version(context: click.Context, parameter: click.Parameter, value: boo
         context.exit()
 
 
-@click.group(cls=Root, epilog=_EPILOG, context_settings={"help_option_names": ["--help", "-h"]})
+@click.group(
+    "weft", cls=Root, epilog=_EPILOG, context_settings={"help_option_names": ["--help", "-h"]}
+)
 @click.option(
     "--version",
     is_flag=True,

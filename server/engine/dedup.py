@@ -17,6 +17,8 @@ from weft.limits import DEDUP_IDS_MAX
 SLICE_US: Final = 30 * 1_000_000
 #: A look-up goes through every group, so a long window gets coarser groups, not more.
 _GROUPS_MAX: Final = 16
+#: A group that is full is followed by another: the oldest can go first in a busy span too.
+_GROUP_IDS_MAX: Final = DEDUP_IDS_MAX // _GROUPS_MAX
 
 
 class First(NamedTuple):
@@ -43,7 +45,8 @@ def expiry_slice(stamp: int, window_ms: int) -> int:
 
 class DedupWindow:
     def __init__(self, window_ms: int) -> None:
-        self._groups: dict[int, _Group] = {}
+        #: By the span of slices in which they expire; within one span in order of arrival.
+        self._groups: dict[int, list[_Group]] = {}
         self._size = 0
         self._span = 1  # slices in a group
         self.resize(window_ms)
@@ -58,67 +61,82 @@ class DedupWindow:
         span = max(1, window_ms * 1000 // SLICE_US // _GROUPS_MAX)
         if old:
             last_slice = (max(old) + 1) * self._span - 1
-            self._groups = {last_slice // span: _merged(list(old.values()))}
+            in_order = [group for number in sorted(old) for group in old[number]]
+            self._groups = {last_slice // span: _packed(in_order)}
         self._span = span
 
     def add(self, stamp: int, producer: int, batch: int, key: str | None, count: int) -> None:
         if not self.window_ms:
             return
-        self.restore(expiry_slice(stamp, self.window_ms), producer, batch)
+        expires = expiry_slice(stamp, self.window_ms)
+        self.restore(expires, producer, batch)
         if key is not None:
-            self.restore_key(
-                expiry_slice(stamp, self.window_ms), key, First(producer, batch, count)
-            )
+            self.restore_key(expires, key, First(producer, batch, count))
 
     def restore(self, expires: int, producer: int, batch: int) -> None:
-        group = self._group(expires)
-        group.ids.setdefault(producer, set()).add(batch)
-        group.size += 1
-        self._size += 1
-        if self._size > DEDUP_IDS_MAX and len(self._groups) > 1:
-            self._forget(min(self._groups))
+        ids = self._room(expires).ids
+        batches = ids.get(producer)
+        if batches is None:
+            ids[producer] = {batch}
+        else:
+            batches.add(batch)
 
     def restore_key(self, expires: int, key: str, first: First) -> None:
-        group = self._group(expires)
-        group.keys[key] = first
-        group.size += 1
-        self._size += 1
+        self._room(expires).keys[key] = first
 
     def has(self, producer: int, batch: int) -> bool:
-        for group in self._groups.values():
-            batches = group.ids.get(producer)
-            if batches is not None and batch in batches:
-                return True
+        for groups in self._groups.values():
+            for group in groups:
+                batches = group.ids.get(producer)
+                if batches is not None and batch in batches:
+                    return True
         return False
 
     def first(self, key: str) -> First | None:
-        for group in self._groups.values():
-            if (found := group.keys.get(key)) is not None:
-                return found
+        for groups in self._groups.values():
+            for group in groups:
+                if (found := group.keys.get(key)) is not None:
+                    return found
         return None
 
     def expire(self, now: int) -> None:
         """Forgets every group whose last slice has ended."""
         current = now // SLICE_US
         for number in [n for n in self._groups if (n + 1) * self._span <= current]:
-            self._forget(number)
+            self._size -= sum(group.size for group in self._groups.pop(number))
 
-    def _group(self, expires: int) -> _Group:
-        number = expires // self._span
-        group = self._groups.get(number)
-        if group is None:
-            group = self._groups[number] = _Group()
+    def _room(self, expires: int) -> _Group:
+        """The group for one more entry, which is counted; beyond the limit the oldest goes."""
+        groups = self._groups.get(expires // self._span)
+        if groups is None:
+            groups = self._groups[expires // self._span] = [_Group()]
+        elif groups[-1].size >= _GROUP_IDS_MAX:
+            groups.append(_Group())
+        group = groups[-1]
+        group.size += 1
+        self._size += 1
+        while self._size > DEDUP_IDS_MAX:
+            self._forget_oldest()
         return group
 
-    def _forget(self, number: int) -> None:
-        self._size -= self._groups.pop(number).size
+    def _forget_oldest(self) -> None:
+        number = min(self._groups)
+        groups = self._groups[number]
+        self._size -= groups.pop(0).size
+        if not groups:
+            del self._groups[number]
 
 
-def _merged(groups: list[_Group]) -> _Group:
-    merged = _Group()
+def _packed(groups: list[_Group]) -> list[_Group]:
+    """The same in as few groups as fit: a look-up does not get slower with every resize."""
+    packed: list[_Group] = []
     for group in groups:
+        if not packed or packed[-1].size + group.size > _GROUP_IDS_MAX:
+            packed.append(group)
+            continue
+        last = packed[-1]
         for producer, batches in group.ids.items():
-            merged.ids.setdefault(producer, set()).update(batches)
-        merged.keys.update(group.keys)
-        merged.size += group.size
-    return merged
+            last.ids.setdefault(producer, set()).update(batches)
+        last.keys.update(group.keys)
+        last.size += group.size
+    return packed

@@ -87,7 +87,7 @@ class MessageIdQueue:
         return handle.stamp(min(heads)) if heads else 0
 
     def take_older(self, stamp: int) -> Entry | None:
-        """An entry that arrived before `stamp`, removed, whatever its priority or due time."""
+        """An entry that is ready and arrived before `stamp`, removed, whatever its priority."""
         for level in self._levels:
             if level.fresh and handle.stamp(level.fresh[0]) < stamp:
                 return Entry(level.fresh.popleft(), WHOLE)

@@ -82,17 +82,17 @@ def lend(state: State, queue: Queue, request: wire.Pop, to: object) -> None:
             part, rest = split(part, count)
             batch.parts[rest.first] = rest
             queue.ids.add_returned(batch.head.priority, Entry(batch.handle, rest.first))
-        share = batch.share(part.first, part.count)
-        if share > size and lent:  # it waits for the next pop
+        frame = _payload(state, batch, part)  # not its share: a part may hold all of the bytes
+        if len(frame) > size and lent:  # it waits for the next pop
             batch.parts[part.first] = part
             queue.ids.add_returned(batch.head.priority, Entry(batch.handle, part.first))
             break
         lease = Lease(state.entropy(), queue, batch, part, lease_ms * 1000)
         state.leases.add(lease, state.now + lease.lease_us)
-        frames.append(_payload(state, batch, part))
+        frames.append(frame)
         lent.append(_lent(batch, part, lease.nonce, lease_ms))
         count -= part.count
-        size -= share
+        size -= len(frame)
         queue.ready -= part.count
         queue.leased += part.count
     queue.delivered += request.limit - count
@@ -110,13 +110,14 @@ def peek(state: State, request: wire.Peek, to: object) -> None:
         part = batch.parts[0 if entry.first == WHOLE else entry.first]
         if part.count > count:
             part, _ = split(part, count)
-        size -= batch.share(part.first, part.count)
-        if (size < 0 and lent) or len(lent) == RANGES_MAX:
+        frame = _payload(state, batch, part)
+        if len(frame) > size and lent:
             break
-        frames.append(_payload(state, batch, part))
+        frames.append(frame)
         lent.append(_lent(batch, part, 0, 0))
         count -= part.count
-        if not count:
+        size -= len(frame)
+        if not count or len(lent) == RANGES_MAX:
             break
     state.answer(to, wire.Peeked(lent), frames)
 

@@ -36,10 +36,7 @@ def push(state: State, request: wire.Push, payload: bytes, to: object, durabilit
         queue.duplicates += 1
         state.answer(to, wire.Pushed(partition, *first, True, durability))
         return
-    state.check_space()
-    most = queue.settings.max_messages
-    if most and queue.messages + request.count > most:
-        raise QueueFull(f"{queue.name} holds {queue.messages} messages of {most} allowed")
+    _check_room(state, queue, request)
 
     stamp, lsn = state.stamp(), state.next_lsn(partition)
     due = stamp + request.delay_ms * 1000 if request.delay_ms else 0
@@ -59,6 +56,19 @@ def push(state: State, request: wire.Push, payload: bytes, to: object, durabilit
         to,
         wire.Pushed(partition, request.producer, request.batch, request.count, False, durability),
     )
+
+
+def _check_room(state: State, queue: Queue, request: wire.Push) -> None:
+    """What the node and the queue have to say to a batch that is right in itself."""
+    kept_ms, most = queue.settings.retention_ms, queue.settings.max_messages
+    if kept_ms and request.delay_ms >= kept_ms:
+        raise InvalidArgument(
+            f"{queue.name} drops messages after retention_ms {kept_ms}, before a delay_ms of "
+            f"{request.delay_ms} ends: delay it less, or keep messages longer"
+        )
+    state.check_space()
+    if most and queue.messages + request.count > most:
+        raise QueueFull(f"{queue.name} holds {queue.messages} messages of {most} allowed")
 
 
 def admit(state: State, queue: Queue, partition: int, lsn: int, new: Head) -> None:

@@ -50,22 +50,24 @@ def recover(state: State) -> None:
 
 
 def _batches(state: State) -> None:
+    """A restart's time is this loop's: it runs once for each waiting batch."""
     dead: list[Batch] = []
-    for key, record in _scan(state, layout.HEAD):
-        partition, lsn = layout.unpack_batch(key)
-        found = head.decode(record)
-        state.last_stamp = max(state.last_stamp, found.stamp)
-        owner = state.by_created.get(created_of(found.queue))
+    by_id, by_created, path = state.by_id, state.by_created, state.store.path
+    unseal, decode, unpack_batch = layout.unseal, head.decode, layout.unpack_batch
+    for key, record in state.store.scan(*layout.kind_range(layout.HEAD)):
+        found = decode(unseal(key, record, path))
+        partition, lsn = unpack_batch(key)
+        if found.stamp > state.last_stamp:
+            state.last_stamp = found.stamp
+        owner = by_created.get(created_of(found.queue))
         if owner is not None:
             owner.dedup.add(found.stamp, found.producer, found.batch, found.dedup_key, found.count)
-        if _untouched(found):
-            home = state.by_id.get(found.queue)
-            if home is not None:
-                admit(state, home, partition, lsn, found)
-            else:
-                dead.append(Batch.load(partition, lsn, found))
-        else:
+        if not _untouched(found):
             _restore(state, Batch.load(partition, lsn, found), dead)
+        elif (home := by_id.get(found.queue)) is not None:
+            admit(state, home, partition, lsn, found)
+        else:
+            dead.append(Batch.load(partition, lsn, found))
     if dead:
         state.jobs.append(remove(state, dead))
 

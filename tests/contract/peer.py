@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable, Sequence
+from types import TracebackType
 
 import zmq
 
@@ -60,10 +62,34 @@ class Peer:
         self.drop()
         self._context.term()
 
+    def __enter__(self) -> Peer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _bind(self, socket: zmq.Socket[bytes]) -> None:
+        # A socket before this one may still be closing, in ZeroMQ's own thread.
+        for _ in range(500):
+            try:
+                socket.bind(f"tcp://127.0.0.1:{self.port or '*'}")
+            except zmq.ZMQError as error:
+                if error.errno != zmq.EADDRINUSE:
+                    raise
+                time.sleep(0.01)
+            else:
+                return
+        raise AssertionError(f"port {self.port} is taken")
+
     def _serve(self, bound: threading.Event) -> None:
         socket = self._context.socket(zmq.ROUTER)
         socket.linger = 0
-        socket.bind(f"tcp://127.0.0.1:{self.port or '*'}")
+        self._bind(socket)
         endpoint = socket.getsockopt(zmq.LAST_ENDPOINT)
         assert isinstance(endpoint, bytes)
         self.port = int(endpoint.rstrip(b"\0").rsplit(b":", 1)[1])

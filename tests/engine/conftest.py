@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from hypothesis import settings
 
 from tests.engine.rig import Rig
 
-# A search that differs every time belongs on a developer's desk (HYPOTHESIS_PROFILE=default).
+# A search that differs every time belongs on a developer's desk: HYPOTHESIS_PROFILE=search.
 settings.register_profile("weft", derandomize=True, deadline=None, max_examples=100)
-settings.load_profile("weft")
+settings.register_profile("search", deadline=None, max_examples=1000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "weft"))
 
 
 @pytest.fixture

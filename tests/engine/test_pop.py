@@ -8,7 +8,6 @@ from tests.engine.rig import Asked, Rig, messages_of, payload_of
 from weft import limits
 from weft.errors import InvalidArgument, Overloaded, QueueNotFound
 from weft.proto import wire
-from weft.server.engine import lease as lease_module
 from weft.server.engine import pop as pop_module
 from weft.server.engine.pop import RANGES_MAX
 
@@ -108,11 +107,25 @@ def test_a_pop_stops_at_its_bytes(rig: Rig) -> None:
 
 
 def test_a_pop_stops_at_its_bytes_within_a_split_and_keeps_the_order(rig: Rig) -> None:
-    big = b"x" * (limits.POP_BYTES_MAX // 2)
+    big = b"x" * (limits.POP_BYTES_MAX // 2 - 1)
     rig.push("q", big)
     rig.push("q", big + b"1", b"2", b"3")
     assert [len(body) for body in rig.bodies("q", 3)] == [len(big)]
     assert [len(body) for body in rig.bodies("q", 3)] == [len(big) + 1, 1, 1]
+
+
+def test_the_bytes_of_an_answer_are_those_that_are_sent(rig: Rig) -> None:
+    """A batch's bytes may all be in one message: the others' share of them counts for nothing."""
+    big = b"x" * (limits.BODY_BYTES_MAX - 100)
+    for _ in range(3):
+        rig.push("q", big, *[b""] * 99)
+    taken = rig.pop("q", 100) + rig.pop("q", 100) + rig.pop("q", 100)
+    heavy = [message for message in taken if message.body]
+    rig.ack("q", *(message for message in taken if not message.body))
+    rig.nack("q", *heavy)
+    assert len(rig.peek("q", 3)) == 2
+    assert len(rig.pop("q", 3)) == 2
+    assert len(rig.pop("q", 3)) == 1
 
 
 def test_a_pop_stops_at_its_ranges(rig: Rig) -> None:
@@ -161,7 +174,6 @@ def test_an_unknown_queue_is_named(rig: Rig) -> None:
 
 
 def test_leases_have_a_limit(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert lease_module.LEASES_MAX == pop_module.LEASES_MAX
     monkeypatch.setattr(pop_module, "LEASES_MAX", 2)
     rig.push("q", b"a", b"b", b"c")
     taken = [rig.pop("q")[0], rig.pop("q")[0]]

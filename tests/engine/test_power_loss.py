@@ -6,6 +6,7 @@ within a few of them: a checker that never says no proves nothing.
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable
 
@@ -19,7 +20,8 @@ from weft.proto import wire
 from weft.server.engine.dedup import DedupWindow
 from weft.server.engine.state import Answered, State
 
-SEEDS = 320
+#: More of them for a long night: WEFT_SEEDS=10000.
+SEEDS = int(os.environ.get("WEFT_SEEDS", "200"))
 MUTANT_SEEDS_MAX = 20
 
 
@@ -64,14 +66,16 @@ def test_the_same_seed_gives_the_same_history() -> None:
 # --- planted bugs -----------------------------------------------------------------------------
 
 
-def caught(make: Callable[[int], Rig]) -> set[str]:
-    """The violations that some schedule finds."""
+def caught(make: Callable[[int], Rig], *wanted: str) -> bool:
+    """Whether the schedules find all of these violations, soon enough."""
     found: set[str] = set()
     for seed in range(MUTANT_SEEDS_MAX):
         rig = make(seed)
         rig.checking = False
         found |= {what for what, examples in judge(rig, seed).violations() if examples}
-    return found
+        if found >= set(wanted):
+            return True
+    return False
 
 
 class AnswersBeforeTheWrite(Rig):
@@ -92,8 +96,12 @@ class WritesUnsynced(Rig):
             self.store.write(changes, sync=False)
 
 
+def test_no_bug_no_alarm() -> None:
+    assert not caught(Rig, "lost")
+
+
 def test_answering_before_the_write_is_caught() -> None:
-    assert {"lost", "redelivered"} <= caught(AnswersBeforeTheWrite)
+    assert caught(AnswersBeforeTheWrite, "lost", "redelivered")
 
 
 def test_a_skipped_sync_is_caught() -> None:
@@ -103,7 +111,7 @@ def test_a_skipped_sync_is_caught() -> None:
         rig.store.write([], sync=True)  # the queue itself stays, or there would be no one to ask
         return rig
 
-    assert {"lost", "redelivered"} <= caught(make)
+    assert caught(make, "lost", "redelivered")
 
 
 def test_a_forgotten_tombstone_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,12 +121,10 @@ def test_a_forgotten_tombstone_is_caught(monkeypatch: pytest.MonkeyPatch) -> Non
         return
 
     monkeypatch.setattr(State, "_bury", bury_nothing)
-    assert "redelivered" in caught(Rig)
+    assert caught(Rig, "redelivered")
 
 
-def test_a_dedup_window_that_does_not_survive_a_restart_is_caught(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_dedup_window_that_does_not_survive_a_restart_is_caught() -> None:
     def fresh_window(self: Rig) -> None:
         for queue in self.engine.state.queues.values():
             queue.dedup = DedupWindow(queue.settings.dedup_window_ms)
@@ -128,7 +134,7 @@ def test_a_dedup_window_that_does_not_survive_a_restart_is_caught(
             super().crash(rng)
             fresh_window(self)
 
-    assert caught(Forgetful) & {"redelivered", "duplicated", "doubled"}
+    assert caught(Forgetful, "redelivered")
 
 
 def test_an_ack_that_is_not_written_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,10 +142,10 @@ def test_an_ack_that_is_not_written_is_caught(monkeypatch: pytest.MonkeyPatch) -
         return
 
     monkeypatch.setattr(State, "changed", changed_never)
-    assert "redelivered" in caught(Rig)
+    assert caught(Rig, "redelivered")
 
 
-def test_a_lease_that_is_granted_twice_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lease_that_is_granted_twice_is_caught() -> None:
     """The engine's own lists are right, the driver answers one pop to two callers."""
 
     class Echo(Rig):
@@ -147,4 +153,4 @@ def test_a_lease_that_is_granted_twice_is_caught(monkeypatch: pytest.MonkeyPatch
             answers = super().round(*asked)
             return answers + [each for each in answers if isinstance(each.answer, wire.Popped)]
 
-    assert "duplicated" in caught(Echo)
+    assert caught(Echo, "duplicated")

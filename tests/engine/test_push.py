@@ -11,6 +11,7 @@ from weft.errors import (
     QueueFull,
     QueueNotFound,
     StorageFull,
+    StoreDamaged,
     TooLarge,
     WeftError,
 )
@@ -81,7 +82,7 @@ def test_a_body_and_its_empty_neighbour_survive_as_they_are(rig: Rig) -> None:
 
 
 def test_an_unknown_queue_is_named(rig: Rig) -> None:
-    with pytest.raises(QueueNotFound, match="no queue 'nope'.*create"):
+    with pytest.raises(QueueNotFound, match=r"no queue 'nope'.*create"):
         rig.push("nope", b"a")
 
 
@@ -149,7 +150,7 @@ def test_a_push_has_exactly_one_payload_frame(rig: Rig) -> None:
 
 
 def test_an_empty_batch_is_refused(rig: Rig) -> None:
-    refused(rig, TooLarge, wire.Push("q", 1, 1, 0), payload_of([]), says="1 to 4096")
+    refused(rig, InvalidArgument, wire.Push("q", 1, 1, 0), payload_of([]), says="at least one")
 
 
 def test_a_batch_has_a_largest_number_of_messages(rig: Rig) -> None:
@@ -225,8 +226,6 @@ def test_a_full_disk_refuses_pushes_and_takes_what_frees_space(rig: Rig) -> None
 
 
 def test_a_storage_error_is_not_answered_it_ends_the_node(rig: Rig) -> None:
-    from weft.errors import StoreDamaged
-
     rig.push("q", b"a")
     rig.restart()
     body = next(key for key in rig.store._rows if key.startswith(b"b"))

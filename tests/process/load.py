@@ -35,6 +35,10 @@ REMEMBERED_MAX: Final = 200
 STOPPING: Final = frozenset({"SHUTTING_DOWN"})
 
 
+class Abandoned(Exception):
+    """The test is over, and has failed."""
+
+
 class Place(NamedTuple):
     """Where the node is now; `life` counts its starts."""
 
@@ -49,6 +53,7 @@ class Target:
         self._changed = threading.Condition()
         self._place = Place(0, "")
         self.over = False
+        self._abandoned = False
 
     def moved(self, address: str) -> None:
         with self._changed:
@@ -61,11 +66,18 @@ class Target:
             self.over = True
             self._changed.notify_all()
 
+    def abandon(self) -> None:
+        """The test has failed, the node is gone: nobody waits for it any longer."""
+        self._abandoned = True
+        self.finish()
+
     def place(self) -> Place:
         return self._place
 
     def after(self, life: int) -> Place | None:
         """Waits a little for a later life."""
+        if self._abandoned:
+            raise Abandoned
         with self._changed:
             self._changed.wait_for(lambda: self._place.life > life, PATIENCE_MS / 1000)
             return self._place if self._place.life > life else None
@@ -278,6 +290,7 @@ def working(workers: list[Worker], target: Target, down: Callable[[], None]) -> 
         yield
     except BaseException:
         down()
+        target.abandon()
         raise
     finally:
         target.finish()

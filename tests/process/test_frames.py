@@ -46,6 +46,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveNode]:
         with WireClient(running.start().zmq) as client:
             client.create("precious")
             client.create("scratch")
+            client.create("target")  # no garbage names it, so nothing deletes it
             client.push("precious", 1, 1, PRECIOUS)
         yield running
         assert "Traceback" not in running.log, running.log
@@ -221,7 +222,7 @@ def test_another_wire_version(zmq_client: WireClient, version: int) -> None:
 )
 def test_a_push_with_a_wrong_payload(zmq_client: WireClient, payload: bytes, code: str) -> None:
     with pytest.raises(Refused) as refused:
-        zmq_client.ask(wire.Push("scratch", 3, 1, 1), payload)
+        zmq_client.ask(wire.Push("target", 3, 1, 1), payload)
     assert refused.value.code == code
 
 
@@ -235,7 +236,7 @@ def test_hostile_ranges_under_a_real_lease(zmq_client: WireClient) -> None:
         assert zmq_client.ack("lent", [receipt]) == wire.Settled(0, 0, [0])
     other = wire.Receipt(lent.partition + 1, lent.lsn, lent.nonce)
     assert zmq_client.ack("lent", [other]) == wire.Settled(0, 0, [0])
-    assert zmq_client.ack("scratch", [loan.receipt()]) == wire.Settled(0, 0, [0])
+    assert zmq_client.ack("target", [loan.receipt()]) == wire.Settled(0, 0, [0])
     assert zmq_client.ack("lent", [loan.receipt()]).done == 2
 
 

@@ -1,5 +1,6 @@
 """kill -9 at random moments under load: nothing acknowledged is lost, nothing acked comes back.
 
+A kill leaves the page cache: what an fsync is good for, the power-loss tests of the engine show.
 WEFT_TEST_KILLS sets how often the node is killed, WEFT_TEST_SEED repeats a run's decisions (not its
 timing: processes and disks have their own).
 """

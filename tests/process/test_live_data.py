@@ -24,12 +24,14 @@ BATCH: Final = 4000
 BODY_BYTES: Final = 128
 #: Batches pushed, then popped, then acked: 4 MB of live data at a time.
 WINDOW: Final = 8
-#: Two logs of 32 MiB, the tables that LevelDB has not merged yet, and a merge's old and new files.
-PEAK_BYTES_MAX: Final = 256 * MIB
-#: What stays: logs and tables whose contents are dead but not merged yet.
+#: LevelDB holds writers back at twelve unmerged tables of 32 MiB; two logs, and a merge's output.
+#: Where the merging keeps up it is under 100 MiB.
+PEAK_BYTES_MAX: Final = 512 * MIB
+#: What stays once the merging has caught up: a log, and tables too few to be merged.
 END_BYTES_MAX: Final = 128 * MIB
+SETTLE_SECONDS_MAX: Final = 20.0
 #: After a restart the logs are tables, and there is little else.
-RESTARTED_BYTES_MAX: Final = 64 * MIB
+RESTARTED_BYTES_MAX: Final = 128 * MIB
 
 
 def _cycle(client: WireClient, payload: bytes, first: int) -> None:
@@ -48,6 +50,14 @@ def _cycle(client: WireClient, payload: bytes, first: int) -> None:
     assert not settled.lost
 
 
+def _settled_bytes(node: LiveNode) -> int:
+    """The directory's size when LevelDB has merged what it wants to."""
+    deadline = time.monotonic() + SETTLE_SECONDS_MAX
+    while (size := node.disk_bytes()) > END_BYTES_MAX and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return size
+
+
 def test_the_disk_follows_what_is_live(tmp_path: Path) -> None:
     payload = wire.encode(wire.Payload([os.urandom(BODY_BYTES) for _ in range(BATCH)]))
     with LiveNode(tmp_path / "node") as node:
@@ -63,7 +73,7 @@ def test_the_disk_follows_what_is_live(tmp_path: Path) -> None:
                 if acked // BATCH % 80 == 0:
                     peak = max(peak, node.disk_bytes())
             seconds = time.monotonic() - started
-            end, rss = node.disk_bytes(), node.rss_bytes()
+            end, rss = _settled_bytes(node), node.rss_bytes()
             assert client.describe("live").leased == 1
         assert held.bodies == [b"the one"]
         assert node.stop() == 0

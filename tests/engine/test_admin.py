@@ -1,0 +1,435 @@
+"""create, update, delete, list, describe, purge."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.engine.rig import Asked, Rig, messages_of, payload_of
+from weft import limits
+from weft.errors import (
+    InvalidArgument,
+    Overloaded,
+    QueueExists,
+    QueueFull,
+    QueueInUse,
+    QueueNotFound,
+)
+from weft.persistence import layout
+from weft.proto import wire
+from weft.proto.settings import Settings
+from weft.server.engine import admin as admin_module
+
+
+def names(rig: Rig, request: wire.ListQueues) -> tuple[list[str], bool]:
+    answer = rig.call(request)
+    assert isinstance(answer, wire.Queues)
+    return [info.name for info in answer.queues], answer.more
+
+
+def kinds(rig: Rig) -> dict[bytes, int]:
+    """Rows in the store, by kind."""
+    counted: dict[bytes, int] = {}
+    for key in rig.store._rows:
+        counted[key[:1]] = counted.get(key[:1], 0) + 1
+    return counted
+
+
+# --- create -----------------------------------------------------------------------------------
+
+
+def test_a_queue_is_made_once(rig: Rig) -> None:
+    assert rig.create("new", lease_ms=500) is True
+    assert rig.create("new", lease_ms=500) is False
+    rig.restart()
+    assert rig.create("new", lease_ms=500) is False
+    assert rig.stats("new").settings == Settings(lease_ms=500)
+
+
+def test_other_settings_are_named_and_nothing_changes(rig: Rig) -> None:
+    rig.create("new", lease_ms=500, retention_ms=9)
+    with pytest.raises(QueueExists, match="retention_ms is 9") as caught:
+        rig.create("new", lease_ms=500)
+    assert "lease_ms is" not in caught.value.message
+    assert rig.stats("new").settings.retention_ms == 9
+
+
+@pytest.mark.parametrize("name", ["", "a" * 81, "a b", "a/b", "é", "a\n", "a:b", "*"])
+def test_a_bad_name_is_refused(rig: Rig, name: str) -> None:
+    with pytest.raises(InvalidArgument, match="1 to 80"):
+        rig.create(name)
+    with pytest.raises(InvalidArgument, match=r"1 to 80|go together"):
+        rig.create("new", max_deliveries=1, dead_letter=name)
+    assert names(rig, wire.ListQueues()) == (["q"], False)
+
+
+def test_names_at_their_bounds_are_taken(rig: Rig) -> None:
+    for name in ("a", "Z9._-", "x" * 80):
+        assert rig.create(name)
+
+
+BOUNDS = {
+    "lease_ms": (limits.LEASE_MS_MIN, limits.LEASE_MS_MAX),
+    "retention_ms": (0, limits.RETENTION_MS_MAX),
+    "dedup_window_ms": (0, limits.DEDUP_WINDOW_MS_MAX),
+    "max_messages": (0, 1 << 40),
+}
+
+
+@pytest.mark.parametrize(("setting", "low", "high"), [(k, *v) for k, v in BOUNDS.items()])
+def test_settings_have_bounds(rig: Rig, setting: str, low: int, high: int) -> None:
+    for value in (low - 1, high + 1):
+        with pytest.raises(InvalidArgument, match=setting):
+            rig.create("new", **{setting: value})
+        with pytest.raises(InvalidArgument, match=setting):
+            rig.update("q", **{setting: value})
+    assert rig.create("low", **{setting: low})
+    rig.update("q", **{setting: high})
+    rig.restart()
+    assert getattr(rig.stats("low").settings, setting) == low
+    assert getattr(rig.stats("q").settings, setting) == high
+
+
+def test_max_deliveries_has_bounds(rig: Rig) -> None:
+    most = limits.MAX_DELIVERIES_MAX
+    for value in (-1, most + 1):
+        with pytest.raises(InvalidArgument, match="max_deliveries"):
+            rig.create("new", max_deliveries=value, dead_letter="d")
+    assert rig.create("new", max_deliveries=most, dead_letter="d")
+
+
+def test_max_deliveries_and_dead_letter_go_together(rig: Rig) -> None:
+    with pytest.raises(InvalidArgument, match="go together"):
+        rig.create("new", max_deliveries=3)
+    with pytest.raises(InvalidArgument, match="go together"):
+        rig.create("new", dead_letter="d")
+    with pytest.raises(InvalidArgument, match="go together"):
+        rig.update("q", max_deliveries=3)
+
+
+def test_a_queue_is_not_its_own_dead_letter(rig: Rig) -> None:
+    with pytest.raises(InvalidArgument, match="own dead letter"):
+        rig.create("new", max_deliveries=1, dead_letter="new")
+    with pytest.raises(InvalidArgument, match="own dead letter"):
+        rig.update("q", max_deliveries=1, dead_letter="q")
+    assert names(rig, wire.ListQueues()) == (["q"], False)
+
+
+def test_the_dead_letter_is_made_along(rig: Rig) -> None:
+    rig.create("new", max_deliveries=1, dead_letter="new.dead")
+    rig.update("q", max_deliveries=2, dead_letter="q.dead")
+    assert names(rig, wire.ListQueues())[0] == ["new", "new.dead", "q", "q.dead"]
+    assert rig.stats("q.dead").settings == Settings()
+
+
+def test_queues_have_a_limit(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "QUEUES_MAX", 3)
+    rig.create("two")
+    with pytest.raises(Overloaded, match="2 queues of 3"):
+        rig.create("three", max_deliveries=1, dead_letter="four")
+    assert rig.create("three")
+    assert rig.create("three") is False
+    with pytest.raises(Overloaded):
+        rig.update("q", max_deliveries=1, dead_letter="four")
+    rig.update("q", max_deliveries=1, dead_letter="two")
+
+
+# --- update -----------------------------------------------------------------------------------
+
+
+def test_an_update_changes_what_it_names(rig: Rig) -> None:
+    rig.update("q", retention_ms=5000, max_messages=7)
+    settings = rig.stats("q").settings
+    assert (settings.retention_ms, settings.max_messages, settings.lease_ms) == (5000, 7, 10_000)
+    rig.restart()
+    assert rig.stats("q").settings == settings
+
+
+def test_every_setting_takes_effect(rig: Rig) -> None:
+    rig.push("q", b"a", b"b", batch=1)
+    rig.update("q", lease_ms=500, max_deliveries=1, dead_letter="d", max_messages=2)
+    assert rig.pop("q")[0].lent.lease_ms == 500
+    with pytest.raises(QueueFull, match="2 messages of 2"):
+        rig.push("q", b"c")
+    rig.advance(500)
+    assert rig.counts("d") == (1, 0, 0)
+    rig.update("q", retention_ms=1000)
+    rig.advance(1000)
+    assert rig.counts("q") == (0, 0, 0)
+    rig.update("q", dedup_window_ms=0)
+    assert not rig.push("q", b"x", batch=50).duplicate
+    assert not rig.push("q", b"x", batch=50).duplicate
+
+
+def test_every_setting_can_be_changed_by_name(rig: Rig) -> None:
+    changes: dict[str, int | str] = {
+        "lease_ms": 111,
+        "max_deliveries": 2,
+        "dead_letter": "d",
+        "retention_ms": 333,
+        "dedup_window_ms": 444,
+        "max_messages": 555,
+    }
+    assert set(changes) == set(Settings.__struct_fields__)
+    rig.update("q", **changes)
+    assert rig.stats("q").settings == Settings(**changes)  # type: ignore[arg-type]
+    rig.update("q", max_deliveries=0, dead_letter="")
+    assert rig.delete("d") == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"nope": 1}, "no such setting: nope"),
+        ({"lease_ms": "long"}, "lease_ms"),
+        ({"dead_letter": 5}, "dead_letter"),
+        ({"lease_ms": 500, "retention_ms": -1}, "retention_ms"),
+    ],
+)
+def test_a_bad_update_changes_nothing(rig: Rig, changes: dict[str, int | str], says: str) -> None:
+    before = dict(rig.store._rows)
+    with pytest.raises(InvalidArgument, match=says):
+        rig.update("q", **changes)
+    assert rig.store._rows == before
+    assert rig.stats("q").settings == Settings(lease_ms=10_000)
+
+
+# --- list, describe ---------------------------------------------------------------------------
+
+
+def test_a_listing_is_sorted_and_in_pages(rig: Rig) -> None:
+    for name in ("b", "a", "c.1", "c.2"):
+        rig.create(name)
+    assert names(rig, wire.ListQueues()) == (["a", "b", "c.1", "c.2", "q"], False)
+    assert names(rig, wire.ListQueues(limit=2)) == (["a", "b"], True)
+    assert names(rig, wire.ListQueues(after="b", limit=3)) == (["c.1", "c.2", "q"], False)
+    assert names(rig, wire.ListQueues("c.")) == (["c.1", "c.2"], False)
+    assert names(rig, wire.ListQueues("c.", "c.1", 1)) == (["c.2"], False)
+    for limit in (0, limits.POP_COUNT_MAX + 1):
+        with pytest.raises(InvalidArgument, match="limit"):
+            rig.call(wire.ListQueues(limit=limit))
+
+
+def test_figures_are_what_happened(rig: Rig) -> None:
+    rig.push("q", b"aa", b"bb", batch=1)
+    rig.push("q", b"aa", b"bb", batch=1)
+    rig.push("q", b"cc", delay_ms=9000)
+    taken = rig.pop("q", 2)
+    rig.ack("q", taken[0])
+    rig.advance(3000)
+    stats = rig.stats("q")
+    assert (stats.ready, stats.leased, stats.delayed) == (0, 1, 1)
+    assert (stats.pushed, stats.delivered, stats.acked, stats.duplicates) == (3, 2, 1, 1)
+    assert stats.oldest_ms == 0, "nothing is ready"
+    rig.nack("q", taken[1])
+    assert rig.stats("q").oldest_ms == 3000
+    rig.ack("q", *rig.pop("q"))
+    rig.advance(6000)
+    rig.ack("q", *rig.pop("q"))
+    assert rig.stats("q").bytes == 0
+
+
+def test_verbs_on_an_unknown_queue(rig: Rig) -> None:
+    for request in (
+        wire.UpdateQueue("nope", {}),
+        wire.DeleteQueue("nope"),
+        wire.DescribeQueue("nope"),
+        wire.PurgeQueue("nope"),
+        wire.Redrive("nope"),
+    ):
+        with pytest.raises(QueueNotFound, match="nope"):
+            rig.call(request)
+
+
+def test_a_verb_that_is_not_the_engines_is_refused(rig: Rig) -> None:
+    for request in (wire.View(), wire.Status()):
+        with pytest.raises(InvalidArgument, match="not for the engine"):
+            rig.call(request)
+
+
+# --- purge ------------------------------------------------------------------------------------
+
+
+def test_a_purge_drops_everything_lent_and_delayed_too(rig: Rig) -> None:
+    for number in range(5):
+        rig.push("q", b"%d.0" % number, b"%d.1" % number)
+    rig.push("q", b"later", delay_ms=1000)
+    taken = rig.pop("q", 3)
+    assert rig.purge("q") == 11
+    assert rig.counts("q") == (0, 0, 0)
+    assert rig.ack("q", taken[0]).lost == [0]
+    assert rig.nack("q", taken[1]).lost == [0]
+    rig.settle()
+    rig.advance(60_000)
+    assert rig.pop("q", 20) == []
+    assert rig.stats("q").bytes == 0
+    assert not {b"h", b"b"} & set(kinds(rig))
+
+
+def test_a_purge_holds_after_a_power_loss_before_the_sweep(rig: Rig) -> None:
+    for number in range(50):
+        rig.push("q", b"%d" % number)
+    rig.pop("q", 7)
+    rig.purge("q")
+    assert kinds(rig)[b"h"] > 0, "the sweep has not ended"
+    rig.crash()
+    assert rig.pop("q", 20) == []
+    rig.settle()
+    assert not {b"h", b"b"} & set(kinds(rig))
+
+
+def test_a_queue_goes_on_after_a_purge(rig: Rig) -> None:
+    rig.push("q", b"old")
+    rig.purge("q")
+    rig.push("q", b"new")
+    rig.purge("q")
+    rig.push("q", b"newer")
+    assert rig.bodies("q", 5) == [b"newer"]
+    rig.crash()
+    assert rig.bodies("q", 5) == [b"newer"]
+
+
+def test_who_waits_goes_on_waiting_over_a_purge(rig: Rig) -> None:
+    token = rig.ask(wire.Pop("q", 1, 5000))
+    rig.purge("q")
+    assert rig.answer(token) is None
+    rig.push("q", b"a")
+    answered = rig.answer(token)
+    assert answered is not None
+    assert messages_of(answered.answer, answered.payload)[0].body == b"a"
+
+
+def test_counters_go_on_over_a_purge(rig: Rig) -> None:
+    rig.push("q", b"a", batch=1)
+    rig.push("q", b"a", batch=1)
+    rig.push("q", b"b", b"c")
+    rig.ack("q", *rig.pop("q"))
+    rig.pop("q")
+    rig.advance(10_000)
+    before = rig.stats("q")
+    rig.purge("q")
+    after = rig.stats("q")
+    for name in ("pushed", "delivered", "acked", "dead_lettered", "expired_leases", "duplicates"):
+        assert getattr(after, name) == getattr(before, name), name
+    assert before.duplicates == before.expired_leases == 1
+
+
+def test_a_lease_that_ends_as_its_queue_is_purged_makes_no_dead_letter(rig: Rig) -> None:
+    rig.create("jobs", lease_ms=1000, max_deliveries=1, dead_letter="jobs.dead")
+    rig.push("jobs", b"a", b"b")
+    rig.pop("jobs", 2)
+    rig.now += 1_000_000
+    assert rig.purge("jobs") == 2, "in the very round in which the lease ends"
+    rig.settle()
+    assert rig.counts("jobs.dead") == (0, 0, 0)
+    assert not {b"h", b"b"} & set(kinds(rig))
+
+
+def test_a_long_sweep_takes_many_rounds_and_pushes_go_on(rig: Rig) -> None:
+    rig.checking = False
+    for number in range(1200):
+        rig.push("q", b"%d" % number)
+    assert rig.purge("q") == 1200
+    rounds = 0
+    while rig.engine.state.jobs:
+        assert rig.engine.next_due() == rig.now, "it has something to do at once"
+        rig.push("q", b"new")
+        rounds += 1
+        assert rounds < 100
+    assert rounds > 2
+    rig.check()
+    assert rig.counts("q")[0] == rounds
+
+
+# --- delete -----------------------------------------------------------------------------------
+
+
+def test_a_deleted_queue_leaves_nothing(rig: Rig) -> None:
+    rig.push("q", b"a", b"b")
+    rig.push("q", b"c", delay_ms=1000)
+    rig.pop("q")
+    assert rig.delete("q") == 3
+    rig.settle()
+    with pytest.raises(QueueNotFound):
+        rig.pop("q")
+    assert set(kinds(rig)) == {b"p"}
+    rig.restart()
+    assert names(rig, wire.ListQueues()) == ([], False)
+
+
+def test_a_delete_holds_after_a_power_loss_before_the_sweep(rig: Rig) -> None:
+    rig.create("other")
+    for number in range(20):
+        rig.push("q", b"%d" % number)
+    rig.push("other", b"mine")
+    rig.delete("q")
+    rig.crash()
+    rig.create("q", lease_ms=10_000)
+    assert rig.pop("q") == [], "a new queue of the same name has nothing of the old one"
+    assert rig.bodies("other") == [b"mine"]
+    rig.settle()
+    assert kinds(rig)[b"h"] == 1
+
+
+def test_who_waits_at_a_deleted_queue_is_told(rig: Rig) -> None:
+    token = rig.ask(wire.Pop("q", 1, 5000))
+    rig.delete("q")
+    answered = rig.answer(token)
+    assert answered is not None
+    assert isinstance(answered.answer, wire.Failure)
+    assert answered.answer.code == "QUEUE_NOT_FOUND"
+    rig.advance(5000)
+    assert rig.answer(token) is None, "and only once"
+
+
+def test_a_push_and_a_delete_in_one_round_with_someone_waiting(rig: Rig) -> None:
+    token = rig.ask(wire.Pop("q", 1, 5000))
+    answers = rig.round(
+        Asked(wire.Push("q", 1, 1, 1), [payload_of([b"a"])], "push"),
+        Asked(wire.DeleteQueue("q"), (), "delete"),
+    )
+    said = {each.to: each.answer for each in answers}
+    assert said["delete"] == wire.Done(1)
+    assert isinstance(said[token], wire.Failure)
+    rig.settle()
+    assert not {b"h", b"b"} & set(kinds(rig))
+
+
+def test_a_dead_letter_in_use_is_not_deleted(rig: Rig) -> None:
+    rig.create("jobs", max_deliveries=1, dead_letter="jobs.dead")
+    with pytest.raises(QueueInUse, match="dead letter of jobs"):
+        rig.delete("jobs.dead")
+    rig.delete("jobs")
+    assert rig.delete("jobs.dead") == 0
+
+
+def test_a_lease_that_ends_after_its_queue_and_its_dead_letter_are_gone(rig: Rig) -> None:
+    rig.create("jobs", lease_ms=1000, max_deliveries=1, dead_letter="jobs.dead")
+    rig.push("jobs", b"a")
+    rig.pop("jobs")
+    rig.now += 1_000_000
+    rig.round(Asked(wire.DeleteQueue("jobs"), (), 1), Asked(wire.DeleteQueue("jobs.dead"), (), 2))
+    rig.settle()
+    assert not {b"h", b"b"} & set(kinds(rig))
+
+
+def test_ids_of_queues_are_never_shared(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Were two names to hash alike, the second draws again."""
+    assert admin_module._CREATED_MASK == (1 << 47) - 1
+    monkeypatch.setattr(admin_module, "_CREATED_MASK", 3)
+    for name in ("a", "b"):
+        rig.create(name)
+    created = {queue.created for queue in rig.engine.state.queues.values()}
+    assert len(created) == 3
+    assert 0 not in created
+
+
+def test_two_verbs_on_one_queue_in_one_round_are_one_write(rig: Rig) -> None:
+    rig.round(
+        Asked(wire.UpdateQueue("q", {"lease_ms": 200}), (), 1),
+        Asked(wire.UpdateQueue("q", {"lease_ms": 300}), (), 2),
+        Asked(wire.DeleteQueue("q"), (), 3),
+        Asked(wire.CreateQueue("q", Settings(lease_ms=400)), (), 4),
+    )
+    rig.crash()
+    assert rig.stats("q").settings.lease_ms == 400
+    assert rig.store.get(layout.queue("q")) is not None
