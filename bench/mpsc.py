@@ -12,7 +12,10 @@ one is soon out of their way. Compare series whose dequeuers take alike.
 - enqueue throughput: elements over the time from the first enqueuer's start to the last one's end;
 - dequeue throughput: elements over the dequeuer's time; the queue is never empty, so nothing waits;
 - total throughput: elements over the time until both are done;
-- latency: the mean time of one call, per element.
+- latency: the mean time of one call, per element;
+- cpu: processor time of the rank, per element, which other work on the machine does not lengthen.
+
+Series take turns, ``--rounds`` times, so that a busy moment of the machine does not fall on one.
 
     python bench/mpsc.py --ranks 2 4 8 16 --out bench/results/mpsc
 
@@ -61,15 +64,17 @@ MEASURES = (
     "total_per_s",
     "enqueue_us",
     "dequeue_us",
+    "enqueue_cpu_us",
+    "dequeue_cpu_us",
 )
 
 
 @dataclass
 class Report:
-    """One rank's repeats: when it started and ended, in nanoseconds, and its own elements."""
+    """One rank's repeats: start, end and processor time in nanoseconds, and its own elements."""
 
     rank: int
-    spans: list[tuple[int, int, int]]
+    spans: list[tuple[int, int, int, int]]
 
 
 def enqueue_all(enqueuer: Enqueuer, count: int, batch: int) -> None:
@@ -114,16 +119,17 @@ def one_rank(algorithm: str, enqueue: int, dequeue: int, elements: int, repeats:
             enqueue_all(job.enqueuer, share, enqueue)
         job.window.wait_for_all()
         if job.dequeuer is None:
-            start = time.monotonic_ns()
+            start, cpu = time.monotonic_ns(), time.process_time_ns()
             enqueue_all(job.enqueuer, share, enqueue)
             count = share
         else:
             count = share * enqueuers
             while job.dequeuer.backlog() < count + count // 20:
                 time.sleep(POLL_SECONDS)
-            start = time.monotonic_ns()
+            start, cpu = time.monotonic_ns(), time.process_time_ns()
             dequeue_all(job.dequeuer, count, dequeue)
-        report.spans.append((start, time.monotonic_ns(), count))
+        spent = time.process_time_ns() - cpu
+        report.spans.append((start, time.monotonic_ns(), spent, count))
         job.close()
     return report
 
@@ -151,13 +157,15 @@ def summary(reports: list[Report], repeats: int) -> dict[str, float]:
     dequeuer = next(report for report in reports if report.rank == 0).spans
     others = [report.spans for report in reports if report.rank != 0]
     for at in range(repeats):
-        start, end, count = dequeuer[at]
+        start, end, cpu, count = dequeuer[at]
         spans = [spans[at] for spans in others]
         first, last = min(span[0] for span in spans), max(span[1] for span in spans)
         rows["enqueue_per_s"].append(count / (last - first) * 1e9)
         rows["dequeue_per_s"].append(count / (end - start) * 1e9)
         rows["total_per_s"].append(count / (max(end, last) - min(start, first)) * 1e9)
-        rows["enqueue_us"].append(mean((span[1] - span[0]) / span[2] / 1e3 for span in spans))
+        rows["enqueue_us"].append(mean((span[1] - span[0]) / span[3] / 1e3 for span in spans))
+        rows["enqueue_cpu_us"].append(mean(span[2] / span[3] / 1e3 for span in spans))
+        rows["dequeue_cpu_us"].append(cpu / count / 1e3)
         rows["dequeue_us"].append((end - start) / count / 1e3)
     return {measure: mean(values) for measure, values in rows.items()}
 
@@ -165,8 +173,9 @@ def summary(reports: list[Report], repeats: int) -> dict[str, float]:
 def table(results: dict[str, dict[str, dict[str, float]]]) -> str:
     """A markdown table, one row for a queue and a number of ranks."""
     lines = [
-        "| ranks | queue | enqueue/s | dequeue/s | total/s | enqueue us | dequeue us |",
-        "|---|---|---|---|---|---|---|",
+        "| ranks | queue | enqueue/s | dequeue/s | total/s | enqueue us | dequeue us "
+        "| enqueue cpu us | dequeue cpu us |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for ranks, queues in results.items():
         for name, row in queues.items():
@@ -202,6 +211,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4, 8, 16])
     parser.add_argument("--elements", type=int, default=10_000)
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--out", type=Path, default=Path("bench/results/mpsc"))
     parser.add_argument("--rank-of", nargs=6, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -212,10 +222,15 @@ def main() -> None:
         return
     results: dict[str, dict[str, dict[str, float]]] = {}
     for ranks in options.ranks:
-        results[str(ranks)] = {}
-        for name in SERIES:
-            results[str(ranks)][name] = measure(name, ranks, options.elements, options.repeats)
-            print(f"{ranks} ranks, {name}: {results[str(ranks)][name]}", flush=True)
+        rounds: dict[str, list[dict[str, float]]] = {name: [] for name in SERIES}
+        for _ in range(options.rounds):
+            for name in SERIES:
+                rounds[name].append(measure(name, ranks, options.elements, options.repeats))
+                print(f"{ranks} ranks, {name}: {rounds[name][-1]}", flush=True)
+        results[str(ranks)] = {
+            name: {key: mean(row[key] for row in rows) for key in MEASURES}
+            for name, rows in rounds.items()
+        }
     options.out.mkdir(parents=True, exist_ok=True)
     machine = {"cpu": platform.processor() or platform.machine(), "python": sys.version.split()[0]}
     written = {"machine": machine, "elements": options.elements, "results": results}

@@ -39,4 +39,3 @@ def __getattr__(name: str) -> object:
 
         return getattr(gateway, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-

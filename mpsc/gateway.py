@@ -7,14 +7,15 @@
             gateway.sender.send(b"...")          # a few microseconds, not durable yet
             gateway.sender.flush()               # returns when all that was sent is on disk
 
-Senders enqueue into a Sweepqueue; the gateway's rank sweeps it and pushes what it finds. When a push
-has been acknowledged, so it is as durable as the cluster's setting says, the gateway writes to every
-sender how many of its items that covers: the watermark. It lies in the word ``OWN`` of the sender's
-own segment, which Sweepqueue leaves unused, has one writer, and is local to the one who waits for it.
+Senders enqueue into a Sweepqueue; the gateway's rank sweeps it and pushes what it finds. When a
+push has been acknowledged, so it is as durable as the cluster's setting says, the gateway writes
+to every sender how many of its items that covers: the watermark. It lies in the word ``OWN`` of
+the sender's own segment, which Sweepqueue leaves unused, has one writer, and is local to the one
+who waits for it.
 
-Memory is never called durable: an item that was sent and not yet covered by the watermark is lost if
-the gateway dies. If a push fails, the watermark stays where it is, ``run`` raises, and ``flush``
-ends with DeadlineExceeded. A push that was acknowledged is not repeated.
+Memory is never called durable: an item that was sent and not yet covered by the watermark is
+lost if the gateway dies. If a push fails, the watermark stays where it is, ``run`` raises, and
+``flush`` ends with DeadlineExceeded. A push that was acknowledged is not repeated.
 """
 
 from __future__ import annotations

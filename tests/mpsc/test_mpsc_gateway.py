@@ -45,9 +45,7 @@ def everything(cluster: weft.testing.Cluster, queue: str) -> Counter[bytes]:
 
 
 def expected() -> Counter[bytes]:
-    return Counter(
-        f"{rank}:{serial}".encode() for rank in (0, 2) for serial in range(ITEMS)
-    )
+    return Counter(f"{rank}:{serial}".encode() for rank in (0, 2) for serial in range(ITEMS))
 
 
 @pytest.mark.process
@@ -74,7 +72,8 @@ def test_what_was_flushed_survives_the_gateways_death(
     marks = [tmp_path / f"flushed-{rank}" for rank in (0, 2)]
     deadline = time.monotonic() + RUN_SECONDS_MAX
     while not all(mark.exists() for mark in marks):
-        assert process.poll() is None and time.monotonic() < deadline, "no watermark was reached"
+        assert process.poll() is None, "the job ended before its watermarks"
+        assert time.monotonic() < deadline, "no watermark was reached"
         time.sleep(0.01)
     os.kill(int((tmp_path / "gateway.pid").read_text()), signal.SIGKILL)
     process.communicate(timeout=RUN_SECONDS_MAX)
