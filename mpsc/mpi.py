@@ -5,7 +5,7 @@ long as the window, and flushes complete operations. No rank ever waits in MPI f
 except in the collective ``allocate`` and ``free``.
 
 - Words are reached with the accumulate family, which MPI makes atomic per element: a load is
-  ``Fetch_and_op(NO_OP)``, a store is ``Accumulate(REPLACE)``. Plain Put and Get are not atomic
+  ``Fetch_and_op(NO_OP)``, a store is ``Fetch_and_op(REPLACE)``. Plain Put and Get are not atomic
   and carry only item data.
 - A rank's own words are read and written directly. That asks for the unified memory model
   (checked at the start) and for a memory barrier, ``Win.Sync``, on the right side: a store comes
@@ -27,6 +27,9 @@ from mpi4py import MPI
 from weft.errors import Unavailable, UsageError
 
 from .window import WORD_BYTES, Counts
+
+# Looked up once: they are used in every operation.
+_SUM, _NO_OP, _REPLACE = MPI.SUM, MPI.NO_OP, MPI.REPLACE
 
 #: A rank that waits in a collective call sleeps this long between looks: MPI itself would spin, and
 #: ranks often share cores.
@@ -82,7 +85,7 @@ class MpiWindow:
             win.Sync()
             return value
         self.counts.remote += 1
-        win.Fetch_and_op(self._operand_spec, self._result_spec, target, word, MPI.NO_OP)
+        win.Fetch_and_op(self._operand_spec, self._result_spec, target, word, _NO_OP)
         win.Flush(target)
         return self._result[0]
 
@@ -103,13 +106,14 @@ class MpiWindow:
             return
         self.counts.remote += 1
         self._operand[0] = value
-        win.Accumulate(self._operand_spec, target, (word, 1, MPI.INT64_T), MPI.REPLACE)
+        # With a result that nobody reads: cheaper here than Accumulate, and as atomic.
+        win.Fetch_and_op(self._operand_spec, self._result_spec, target, word, _REPLACE)
         win.Flush(target)
 
     def fetch_add(self, target: int, word: int, delta: int) -> int:
         self._count(target)
         self._operand[0] = delta
-        self._win.Fetch_and_op(self._operand_spec, self._result_spec, target, word, MPI.SUM)
+        self._win.Fetch_and_op(self._operand_spec, self._result_spec, target, word, _SUM)
         self._win.Flush(target)
         return self._result[0]
 

@@ -60,12 +60,16 @@ class SpscEnqueuer:
 
     def append(self, data: bytes, count: int) -> None:
         """Write ``count`` packed cells, for which there must be room, and announce them."""
-        window, size = self._window, self._cells.bytes
-        done = 0
-        for place, cells in _pieces(self._last, count, self._capacity):
-            piece = data if cells == count else data[done * size : (done + cells) * size]
-            window.put(window.rank, DATA + place * self._cells.words, piece)
-            done += cells
+        window, words = self._window, self._cells.words
+        if count == 1:
+            # The common case, kept short: it is a third of what an enqueue does in Python.
+            window.put(window.rank, DATA + self._last % self._capacity * words, data)
+        else:
+            done = 0
+            for place, cells in _pieces(self._last, count, self._capacity):
+                end = done + cells * self._cells.bytes
+                window.put(window.rank, DATA + place * words, data[done:end])
+                done = end
         window.flush(window.rank)
         self._last += count
         window.store(self._dequeuer, self._last_word, self._last)
