@@ -8,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: help run test lint fmt proto clean
+.PHONY: help run test sim lint fmt proto clean
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
@@ -31,6 +31,9 @@ run: $(VENV)/.server  ## one node on 127.0.0.1:7700, its data under .weft/
 
 test: $(VENV)/.dev  ## every test
 	$(BIN)/python -m pytest $(ARGS)
+
+sim: $(VENV)/.dev  ## the cluster's core under faults: SEEDS=n fresh ones, or SEED=k again
+	$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),200))
 
 lint: $(VENV)/.dev  ## ruff, ruff format and mypy --strict
 	$(BIN)/ruff check .

@@ -50,7 +50,11 @@ class Losses:
             )  # fmt: skip
         self.count += len(ids)
         if self._on_lost is not None:
-            self._on_lost(ids)
+            try:
+                self._on_lost(ids)
+            except Exception:
+                # The caller's own function: its fault must not stop the acks of the others.
+                log.exception("on_lost of a consumer of %s failed", self._queue)
 
 
 class Acks(Generic[M]):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from .batch import Columns, HeadersColumn, KeysColumn
+
+T = TypeVar("T")
 
 
 class Options(NamedTuple):
@@ -40,27 +42,35 @@ class Buffer:
         self.born = 0.0
 
     def add(self, body: bytes, headers: dict[str, str] | None, key: str | None) -> None:
-        # A column begins with its first entry: most messages have neither headers nor a key.
+        # Most messages have neither headers nor a key, so the columns may be shorter than the
+        # bodies, whose list is also added to directly; they are filled up when it matters.
         before = len(self.bodies)
-        if headers and self._headers is None:
-            self._headers = [None] * before
-        if key is not None and self._keys is None:
-            self._keys = [None] * before
-        self.bodies.append(body)
-        if self._headers is not None:
+        if headers:
+            self._headers = _filled(self._headers, before)
             self._headers.append(headers)
-        if self._keys is not None:
+        if key is not None:
+            self._keys = _filled(self._keys, before)
             self._keys.append(key)
+        self.bodies.append(body)
         self.size += len(body)
 
     def extend(self, bodies: list[bytes]) -> None:
         self.bodies += bodies
-        for column in (self._headers, self._keys):
-            if column is not None:
-                column += [None] * len(bodies)
         self.size += sum(map(len, bodies))
 
     def take(self) -> Parcel:
-        parcel = Parcel(Columns(self.bodies, self._headers, self._keys), self.size, self._options)
+        count = len(self.bodies)
+        columns = Columns(
+            self.bodies,
+            _filled(self._headers, count) if self._headers is not None else None,
+            _filled(self._keys, count) if self._keys is not None else None,
+        )
+        parcel = Parcel(columns, self.size, self._options)
         self._clear()
         return parcel
+
+
+def _filled(column: list[T | None] | None, count: int) -> list[T | None]:
+    column = [] if column is None else column
+    column += [None] * (count - len(column))
+    return column

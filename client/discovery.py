@@ -7,6 +7,7 @@ and only when it is needed: it costs more than the rest of the client together.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -14,13 +15,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from weft.errors import ConnectionLost, InvalidArgument, ProtocolError
+from weft.errors import ConnectionLost, InvalidArgument, ProtocolError, WeftError
 from weft.proto import wire
+
+log = logging.getLogger("weft.client")
 
 PORT_DEFAULT: Final = 7700
 SERVERS_DEFAULT: Final = f"127.0.0.1:{PORT_DEFAULT}"
 #: One seed's time to answer; the others wait behind it.
 SEED_S: Final = 2.0
+#: Its least: a gRPC connection takes some hundredths of a second, more on a busy machine.
+SEED_S_MIN: Final = 0.2
 #: Between two rounds over all seeds.
 ROUND_S: Final = 0.2
 SEEDS_MAX: Final = 256
@@ -85,28 +90,39 @@ class Discovery:
         """Asks until a seed answers; at least one round, at most `timeout_s`."""
         end = time.monotonic() + timeout_s
         while True:
-            failures = []
-            for seed in self.seeds:
-                try:
-                    self.view = ask(seed, min(SEED_S, max(0.1, end - time.monotonic())))
-                except ConnectionLost as error:
-                    failures.append(error.message)
-                else:
-                    return self.view
-            if time.monotonic() + ROUND_S >= end:
-                raise ConnectionLost(
-                    f"no node answered: {'; '.join(failures)}. "
-                    "Start one with `weft serve`, or give the right address"
-                )
+            try:
+                return self._round(max(timeout_s, SEED_S_MIN))
+            except ConnectionLost:
+                if time.monotonic() + ROUND_S >= end:
+                    raise
             time.sleep(ROUND_S)
 
-    def refresh(self) -> str | None:
+    def _round(self, within_s: float) -> View:
+        end = time.monotonic() + within_s
+        failures = []
+        for seed in self.seeds:
+            try:
+                left_s = end - time.monotonic()
+                self.view = ask(seed, min(SEED_S, max(SEED_S_MIN, left_s)))
+            except ConnectionLost as error:
+                failures.append(error.message)
+            else:
+                return self.view
+        raise ConnectionLost(
+            f"no node answered: {'; '.join(failures)}. "
+            "Start one with `weft serve`, or give the right address"
+        )
+
+    def refresh(self, within_s: float) -> str | None:
         """The node's address now; None when no seed answers, or another thread is asking."""
         if not self._lock.acquire(blocking=False):
             return None
         try:
-            return self.find(0.0).nodes[0].zmq
+            return self._round(within_s).nodes[0].zmq
         except ConnectionLost:
+            return None
+        except WeftError as error:
+            log.warning("looking for the node: %s", error.message)
             return None
         finally:
             self._lock.release()

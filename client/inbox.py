@@ -152,6 +152,18 @@ class Inbox(Generic[M]):
     # --- inside ---
 
     async def _fetch(self) -> None:
+        try:
+            await self._fetch_on()
+        except WeftError as error:
+            self._shelf.put(error)
+        except Exception as error:
+            log.exception("a consumer of %s ends", self._queue.name)
+            self._shelf.put(WeftError(f"the consumer failed: {error!r}"))
+        else:
+            self._shelf.put(None)
+
+    async def _fetch_on(self) -> None:
+        """Ends when it has been idle for long enough; raises what does not pass."""
         since = time.monotonic()
         breaks, tries = self._queue.link.breaks, 0
         while True:
@@ -161,8 +173,7 @@ class Inbox(Generic[M]):
                 tries = 0
             except WeftError as error:
                 if not error.retriable:
-                    self._shelf.put(error)
-                    return
+                    raise
                 log.warning("a consumer of %s waits: %s", self._queue.name, error.message)
                 since = time.monotonic()  # no answer does not mean that nothing is there
                 await asyncio.sleep(retry.pause_s(tries))
@@ -175,7 +186,6 @@ class Inbox(Generic[M]):
                 since = time.monotonic()
                 self._take_in(groups)
             elif self._idle_left_s(since) <= 0:
-                self._shelf.put(None)
                 return
 
     def _idle_left_s(self, since: float) -> float:

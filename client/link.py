@@ -16,6 +16,8 @@ from weft.proto import wire
 ATTEMPT_S: Final = 5.0
 #: How long a node is unreachable before the seeds are asked for its address again.
 LOST_S: Final = 1.0
+#: How long that asking takes at most.
+LOOK_S: Final = 1.0
 #: Requests of one caller that are under way at once.
 PIPELINE_MAX: Final = 16
 

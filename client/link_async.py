@@ -21,7 +21,7 @@ from weft.proto import wire
 from .dealer import CLOSE_MS, READABLE, UP, WRITABLE, Context, Dealer
 from .discovery import Discovery
 from .exchange import Call, Exchange
-from .link import ATTEMPT_S, LOST_S, Answered, Asked
+from .link import ATTEMPT_S, LOOK_S, LOST_S, Answered, Asked
 
 log = logging.getLogger("weft.client")
 
@@ -160,7 +160,7 @@ class AsyncLink:
             await asyncio.sleep(LOST_S)
             if not self._unreachable:
                 break
-            address = await asyncio.to_thread(self._discovery.refresh)
+            address = await asyncio.to_thread(self._discovery.refresh, LOOK_S)
             if address is not None and address != self._dealer.address:
                 self._dealer.move(address)
                 self._pump()

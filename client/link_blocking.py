@@ -24,7 +24,7 @@ from weft.proto import wire
 from .dealer import CHANGED, CLOSE_MS, READABLE, UP, Context, ContextEnded, Dealer
 from .discovery import Discovery
 from .exchange import Call, Exchange
-from .link import ATTEMPT_S, LOST_S, Answered, Asked
+from .link import ATTEMPT_S, LOOK_S, LOST_S, Answered, Asked
 
 log = logging.getLogger("weft.client")
 
@@ -93,7 +93,8 @@ class Line:
         for call in calls:
             self.exchange.overdue(call, now)
         if self._unreachable and now >= self._search_at:
-            address = self._discovery.refresh()
+            left_s = min(call.deadline for call in calls) - now
+            address = self._discovery.refresh(min(LOOK_S, left_s))
             if address is not None and address != self._dealer.address:
                 self._dealer.move(address)
             now = time.monotonic()

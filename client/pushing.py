@@ -96,6 +96,13 @@ async def _push_window(
 ) -> list[wire.Pushed | Exception]:
     """The answers in the order of the pushes, whichever nodes they went to."""
     router = session.router
+    if len(pushes) == 1:  # the usual case, without the machinery for several
+        ((push, payload),) = pushes
+        try:
+            link = router.of_batch(push.producer, push.batch)
+            return [await session.push(link, push, payload[0], deadline)]
+        except WeftError as error:
+            return [error]
     routed = ((router.of_batch(push.producer, push.batch), (push, f)) for push, f in pushes)
     ends: dict[int, wire.Pushed | Exception] = {}
     for link, group in by_link(routed):

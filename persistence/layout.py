@@ -6,6 +6,8 @@
 | ``b`` partition(2) lsn(8)                        | a batch's payload: large, never changes|
 | ``d`` slice(4) partition(2) queue(8) producer(7) batch(5) | dedup: a batch that is gone   |
 | ``e`` slice(4) partition(2) queue(8) dedup key   | dedup: a dedup key that is gone        |
+| ``l`` partition(2) lsn(8)                        | an entry of a partition's log          |
+| ``n`` name                                       | the node's own: view, vote, boot       |
 | ``p`` partition(2)                               | a partition's own state                |
 | ``q`` queue name                                 | a queue's record                       |
 | ``t`` partition(2) key                           | a value of the hash table              |
@@ -28,12 +30,14 @@ import xxhash
 from weft.errors import StoreDamaged
 
 HEAD, BODY, DEDUP, DEDUP_KEY, PARTITION, QUEUE, TABLE = b"h", b"b", b"d", b"e", b"p", b"q", b"t"
+LOG, NODE = b"l", b"n"
 
 _batch = struct.Struct(">cHQ")
 _dedup = struct.Struct(">cIHQ7s5s")
 _dedup_key = struct.Struct(">cIHQ")
 _small = struct.Struct(">cH")
 _sum = struct.Struct(">Q")
+_hash = xxhash.xxh3_64_intdigest
 
 
 def head(partition: int, lsn: int) -> bytes:
@@ -48,6 +52,25 @@ def unpack_batch(key: bytes) -> tuple[int, int]:
     """(partition, lsn) of a head's or a body's key."""
     _, partition, lsn = _batch.unpack(key)
     return partition, lsn
+
+
+def log(partition: int, lsn: int) -> bytes:
+    return _batch.pack(LOG, partition, lsn)
+
+
+def unpack_log(key: bytes) -> int:
+    """The lsn."""
+    return int(_batch.unpack(key)[2])
+
+
+def log_range(partition: int) -> tuple[bytes, bytes]:
+    """The scan bounds of one partition's log."""
+    return _small.pack(LOG, partition), _small.pack(LOG, partition) + b"\xff" * 9
+
+
+def node(name: str) -> bytes:
+    """What a node keeps about itself."""
+    return NODE + name.encode()
 
 
 def dedup(time_slice: int, partition: int, queue: int, producer: int, batch: int) -> bytes:
@@ -107,19 +130,15 @@ def kind_range(kind: bytes) -> tuple[bytes, bytes]:
 
 def seal(key: bytes, data: bytes) -> bytes:
     """The record that holds ``data`` under ``key``."""
-    return _sum.pack(_checksum(key, data)) + data
+    return _sum.pack(_hash(data, _hash(key))) + data
 
 
 def unseal(key: bytes, record: bytes, path: str) -> memoryview:
     """The data of a record; raises StoreDamaged when a single bit of it has changed."""
     data = memoryview(record)[_sum.size :]
-    if len(record) < _sum.size or _sum.unpack_from(record)[0] != _checksum(key, data):
+    if len(record) < _sum.size or _sum.unpack_from(record)[0] != _hash(data, _hash(key)):
         raise StoreDamaged(
             f"checksum mismatch in {path} at key {key.hex()}: the record was changed on disk. "
             "Restore this data directory from a backup or a replica"
         )
     return data
-
-
-def _checksum(key: bytes, data: bytes | memoryview) -> int:
-    return xxhash.xxh3_64_intdigest(data, xxhash.xxh3_64_intdigest(key))

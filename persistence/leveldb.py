@@ -31,6 +31,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, Final
 
 import plyvel
@@ -60,7 +61,7 @@ CACHE_BYTES: Final = 32 * MIB
 BLOOM_BITS: Final = 10
 #: A scan copies this much, or this many rows, out of LevelDB at a time; at least one row.
 SCAN_BYTES: Final = 1 * MIB
-SCAN_ROWS: Final = 1024
+SCAN_ROWS: Final = 64
 
 
 class LevelStore:
@@ -171,27 +172,23 @@ class LevelStore:
             self._mark.close()
 
     def _rows(self, rows: Any, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Rows are copied a chunk at a time, each while the store cannot be closed."""
+        count = 1
         try:
-            while chunk := self._chunk(rows, start, stop):
+            while chunk := self._chunk(rows, count, start, stop):
                 start = chunk[-1][0]
                 yield from chunk
+                size = sum(len(value) for _, value in chunk) // len(chunk)
+                count = max(1, min(2 * count, SCAN_ROWS, SCAN_BYTES // (size + 1)))
         finally:
             rows.close()
 
-    def _chunk(self, rows: Any, start: bytes, stop: bytes) -> list[tuple[bytes, bytes]]:
-        """The next rows of a scan, copied while the store cannot be closed; empty at its end."""
-        chunk: list[tuple[bytes, bytes]] = []
-        size = 0
+    def _chunk(self, rows: Any, count: int, start: bytes, stop: bytes) -> list[tuple[bytes, bytes]]:
         with self._turnstile:
             try:
-                for row in rows:
-                    chunk.append(row)
-                    size += len(row[1])
-                    if size >= SCAN_BYTES or len(chunk) >= SCAN_ROWS:
-                        break
+                return list(islice(rows, count))
             except (plyvel.Error, OSError) as error:
                 raise self._unreadable(error, start, stop) from error
-        return chunk
 
     def _unreadable(self, error: Exception, start: bytes, stop: bytes) -> StoreDamaged:
         where = integrity.find_bad_table(self._path, start, stop)

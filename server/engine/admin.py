@@ -90,7 +90,7 @@ def delete_queue(state: State, request: wire.DeleteQueue, to: object) -> None:
             "update or delete those first"
         )
     del state.queues[queue.name], state.by_id[queue.id], state.by_created[queue.created]
-    state.delete(layout.queue(queue.name))
+    state.overlay.delete(layout.queue(queue.name))
     while queue.waiters:
         waiter = queue.waiters.popleft()
         strike(state, waiter)
@@ -207,4 +207,4 @@ def _enter(state: State, queue: Queue) -> None:
 
 
 def _save(state: State, queue: Queue) -> None:
-    state.put(layout.queue(queue.name), stored.encode(queue.record()))
+    state.overlay.put(layout.queue(queue.name), stored.encode(queue.record()))

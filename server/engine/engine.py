@@ -192,11 +192,11 @@ class Engine:
             raise InvalidArgument(f"{type(request).__name__} is not for the engine")
         key: str = request.key  # type: ignore[union-attr]
         place = table.place(key, state.partitions)
-        data = state.read(place)
+        data = state.overlay.read(place)
         outcome = verb(request, None if data is None else bytes(data))
         if outcome.writes and outcome.value is None:
-            state.delete(place)
+            state.overlay.delete(place)
         elif outcome.value is not None:
             state.check_space()
-            state.put(place, outcome.value)
+            state.overlay.put(place, outcome.value)
         state.answer(to, outcome.answer)

@@ -61,3 +61,10 @@ def count(handle: int) -> int:
 
 def size(handle: int) -> int:
     return handle & _SIZE_MASK
+
+
+def totals(handles: list[int]) -> tuple[int, int]:
+    """The messages and the bytes of many batches, without a Python step for each."""
+    size = sum(map(_SIZE_MASK.__and__, handles))
+    both = sum(map(((1 << _KEY_SHIFT) - 1).__and__, handles))
+    return (both - size) >> SIZE_BITS, size

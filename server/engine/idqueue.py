@@ -50,16 +50,16 @@ class MessageIdQueue:
     def add_fresh(self, priority: int, batch_handle: int) -> None:
         self._level(priority).fresh.append(batch_handle)
 
+    def add_all_fresh(self, priority: int, handles: list[int]) -> None:
+        """What a restart has found, in any order."""
+        level = self._level(priority)
+        level.fresh = deque(sorted([*level.fresh, *handles]))
+
     def add_returned(self, priority: int, entry: Entry) -> None:
         heapq.heappush(self._level(priority).returned, entry)
 
     def add_delayed(self, due: int, priority: int, entry: Entry) -> None:
         heapq.heappush(self._delayed, (due, priority, entry))
-
-    def sort(self) -> None:
-        """Restores order after a restart has added fresh batches as it found them."""
-        for level in self._levels:
-            level.fresh = deque(sorted(level.fresh))
 
     def take(self) -> Entry | None:
         """The next entry, removed; the caller lends it or puts it back."""

@@ -45,8 +45,8 @@ def push(state: State, request: wire.Push, payload: bytes, to: object, durabilit
         request.priority, dedup_key, [Part(0, request.count, queue.id, 0, due)],
     )  # fmt: skip
     key = handle.key_of(partition, lsn)
-    state.put(layout.head(partition, lsn), head.encode(new))
-    state.put(layout.body(partition, lsn), payload)
+    state.overlay.put(layout.head(partition, lsn), head.encode(new))
+    state.overlay.put(layout.body(partition, lsn), payload)
     state.payloads.add(key, payload)
     state.remember(key, new)
     queue.dedup.add(stamp, request.producer, request.batch, dedup_key, request.count)
@@ -83,6 +83,14 @@ def admit(state: State, queue: Queue, partition: int, lsn: int, new: Head) -> No
         queue.ready += new.count
         queue.ids.add_fresh(new.priority, batch_handle)
         state.stirred[queue.id] = queue
+
+
+def admit_all(queue: Queue, priority: int, handles: list[int]) -> None:
+    """Lists untouched batches that are ready, after a restart."""
+    count, size = handle.totals(handles)
+    queue.ready += count
+    queue.bytes += size
+    queue.ids.add_all_fresh(priority, handles)
 
 
 def readmit(state: State, queue: Queue, batch: Batch, part: Part) -> None:

@@ -7,7 +7,7 @@ the node. What a purge or delete had no time to sweep away is recognised by its 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 
@@ -16,9 +16,10 @@ from weft.persistence import layout
 from . import head
 from . import queue as stored
 from .batch import Batch
-from .dedup import First
+from .dedup import SLICE_US, First
+from .handle import pack as pack_handle
 from .head import Head
-from .push import admit, readmit
+from .push import admit, admit_all, readmit
 from .queue import Queue, created_of
 from .state import PartitionRecord, State
 from .sweep import remove
@@ -45,31 +46,48 @@ def recover(state: State) -> None:
             owner.dedup.restore_key(expires, name, _decode_first(record))
     _batches(state)
     for queue in state.queues.values():
-        queue.ids.sort()
         queue.dedup.expire(state.now)
 
 
 def _batches(state: State) -> None:
     """A restart's time is this loop's: it runs once for each waiting batch."""
     dead: list[Batch] = []
-    by_id, by_created, path = state.by_id, state.by_created, state.store.path
-    unseal, decode, unpack_batch = layout.unseal, head.decode, layout.unpack_batch
-    for key, record in state.store.scan(*layout.kind_range(layout.HEAD)):
-        found = decode(unseal(key, record, path))
+    fresh: dict[tuple[int, int], list[int]] = {}  # (queue id, priority) -> handles
+    by_id = state.by_id
+    now, last_stamp = state.now, state.last_stamp
+    decode, unpack_batch = head.decode, layout.unpack_batch
+    remember = {queue.created: _memory(queue, state.now) for queue in state.queues.values()}
+    for key, data in _scan(state, layout.HEAD):
+        found = decode(data)
         partition, lsn = unpack_batch(key)
-        if found.stamp > state.last_stamp:
-            state.last_stamp = found.stamp
-        owner = by_created.get(created_of(found.queue))
-        if owner is not None:
-            owner.dedup.add(found.stamp, found.producer, found.batch, found.dedup_key, found.count)
+        stamp, queue_id = found.stamp, found.queue
+        if stamp > last_stamp:
+            last_stamp = stamp
+        window = remember.get(created_of(queue_id))
+        if window is not None and stamp >= window[0]:
+            window[1](stamp, found.producer, found.batch, found.dedup_key, found.count)
         if not _untouched(found):
             _restore(state, Batch.load(partition, lsn, found), dead)
-        elif (home := by_id.get(found.queue)) is not None:
-            admit(state, home, partition, lsn, found)
-        else:
+        elif queue_id not in by_id:
             dead.append(Batch.load(partition, lsn, found))
+        elif found.parts[0].due > now:
+            admit(state, by_id[queue_id], partition, lsn, found)
+        else:
+            place = queue_id, found.priority
+            handles = fresh.get(place)
+            if handles is None:
+                handles = fresh[place] = []
+            handles.append(pack_handle(stamp, partition, lsn, found.count, found.size))
+    state.last_stamp = last_stamp
+    for (queue_id, priority), handles in fresh.items():
+        admit_all(by_id[queue_id], priority, handles)
     if dead:
         state.jobs.append(remove(state, dead))
+
+
+def _memory(queue: Queue, now: int) -> tuple[int, Callable[..., None]]:
+    """Pushes before this stamp need not be remembered; the others are told to the window."""
+    return now - queue.dedup.window_ms * 1000 - SLICE_US, queue.dedup.add
 
 
 def _restore(state: State, batch: Batch, dead: list[Batch]) -> None:
@@ -93,5 +111,4 @@ def _untouched(found: Head) -> bool:
 
 
 def _scan(state: State, kind: bytes) -> Iterator[tuple[bytes, memoryview]]:
-    for key, record in state.store.scan(*layout.kind_range(kind)):
-        yield key, layout.unseal(key, record, state.store.path)
+    return state.overlay.scan(*layout.kind_range(kind))

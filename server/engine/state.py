@@ -2,8 +2,8 @@
 
 A *round* is what the driver does between two looks at the network: many requests, then one atomic
 write of everything they changed, then all the answers. So persist-before-you-send is not a rule
-that each verb must remember: verbs only put changes into ``writes`` and answers into ``answers``.
-Reads see the round's own writes first.
+that each verb must remember: verbs only put changes into the ``overlay`` and answers into
+``answers``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import msgspec
 
 from weft.errors import Overloaded, QueueNotFound, StorageFull, StoreDamaged
 from weft.persistence import layout
-from weft.persistence.store import Reader
+from weft.persistence.overlay import Overlay
+from weft.persistence.store import Change, Reader
 from weft.proto import wire
 
 from . import handle, head
@@ -52,7 +53,7 @@ class State:
     def __init__(
         self, store: Reader, partitions: int, cache_bytes: int, entropy: Callable[[], int]
     ) -> None:
-        self.store = store
+        self.overlay = Overlay(store)
         self.partitions = partitions
         #: 63 random bits, for nonces.
         self.entropy = entropy
@@ -74,7 +75,6 @@ class State:
         #: Long work, done a step per round.
         self.jobs: deque[Generator[None]] = deque()
         # One round:
-        self.writes: dict[bytes, bytes | None] = {}
         self.answers: list[Answered] = []
         self.dirty: dict[int, Batch] = {}
         self.grown: set[int] = set()  # partitions that gave out an lsn
@@ -94,21 +94,11 @@ class State:
 
     # --- the store ------------------------------------------------------------------------
 
-    def read(self, key: bytes) -> memoryview | None:
-        record = self.writes[key] if key in self.writes else self.store.get(key)
-        return None if record is None else layout.unseal(key, record, self.store.path)
-
-    def put(self, key: bytes, data: bytes) -> None:
-        self.writes[key] = layout.seal(key, data)
-
-    def delete(self, key: bytes) -> None:
-        self.writes[key] = None
-
     def _load_payload(self, key: int) -> bytes:
         place = layout.body(*handle.split_key(key))
-        data = self.read(place)
+        data = self.overlay.read(place)
         if data is None:
-            raise StoreDamaged(f"{self.store.path} has lost the payload under key {place.hex()}")
+            raise StoreDamaged(f"{self.overlay.path} has lost the payload under key {place.hex()}")
         return bytes(data)
 
     # --- queues ---------------------------------------------------------------------------
@@ -133,9 +123,9 @@ class State:
         if found is not None:
             return found
         place = layout.head(*handle.split_key(key))
-        data = self.read(place)
+        data = self.overlay.read(place)
         if data is None:
-            raise StoreDamaged(f"{self.store.path} has lost the head under key {place.hex()}")
+            raise StoreDamaged(f"{self.overlay.path} has lost the head under key {place.hex()}")
         return head.decode(data)
 
     def touch(self, batch_handle: int) -> Batch:
@@ -178,12 +168,12 @@ class State:
     def _write_batch(self, key: int, batch: Batch) -> None:
         partition, lsn = handle.split_key(key)
         if not batch.gone:
-            self.put(layout.head(partition, lsn), head.encode(batch.stored()))
+            self.overlay.put(layout.head(partition, lsn), head.encode(batch.stored()))
             return
         self.touched.pop(key, None)
         self.payloads.drop(key)
-        self.delete(layout.head(partition, lsn))
-        self.delete(layout.body(partition, lsn))
+        self.overlay.delete(layout.head(partition, lsn))
+        self.overlay.delete(layout.body(partition, lsn))
         self._bury(partition, batch.head)
 
     def _bury(self, partition: int, dead: Head) -> None:
@@ -195,10 +185,10 @@ class State:
         expires = expiry_slice(dead.stamp, queue.dedup.window_ms)
         if expires < expiry_slice(self.now, 0):
             return
-        self.put(layout.dedup(expires, partition, created, dead.producer, dead.batch), b"")
+        self.overlay.put(layout.dedup(expires, partition, created, dead.producer, dead.batch), b"")
         if dead.dedup_key is not None:
             first = First(dead.producer, dead.batch, dead.count)
-            self.put(
+            self.overlay.put(
                 layout.dedup_key(expires, partition, created, dead.dedup_key),
                 msgspec.msgpack.encode(first),
             )
@@ -208,18 +198,16 @@ class State:
     def answer(self, to: object, answer: wire.AnyAnswer, payload: Sequence[bytes] = ()) -> None:
         self.answers.append(Answered(to, answer, payload))
 
-    def take_writes(self) -> list[tuple[bytes, bytes | None]]:
+    def take_writes(self) -> list[Change]:
         """Everything that changed in this round, to be written at once."""
         for key, batch in self.dirty.items():
             self._write_batch(key, batch)
         self.dirty.clear()
         for partition in self.grown:
             record = PartitionRecord(1, self.lsns[partition])
-            self.put(layout.partition(partition), msgspec.msgpack.encode(record))
+            self.overlay.put(layout.partition(partition), msgspec.msgpack.encode(record))
         self.grown.clear()
-        writes = list(self.writes.items())
-        self.writes = {}
-        return writes
+        return self.overlay.take()
 
     def take_answers(self) -> list[Answered]:
         answers, self.answers = self.answers, []

@@ -49,8 +49,8 @@ def forget(state: State) -> Generator[None]:
     """Deletes the dedup records whose time slice has ended."""
     last = expiry_slice(state.now, 0) - 1
     for kind in (layout.DEDUP, layout.DEDUP_KEY):
-        for number, (key, _) in enumerate(state.store.scan(*layout.slice_range(kind, last))):
-            state.delete(key)
+        for number, (key, _) in enumerate(state.overlay.scan(*layout.slice_range(kind, last))):
+            state.overlay.delete(key)
             if number % STEP == 0:
                 yield
 

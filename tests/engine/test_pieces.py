@@ -232,9 +232,9 @@ def test_entries_come_by_priority_and_then_by_arrival(
 def test_a_restart_may_find_batches_in_any_order() -> None:
     ids = MessageIdQueue()
     packed = [handle.pack(stamp, stamp % 3, 1, 1, 1) for stamp in (5, 2, 9, 1)]
-    for each in packed:
-        ids.add_fresh(0, each)
-    ids.sort()
+    ids.add_all_fresh(0, packed[:3])
+    ids.add_all_fresh(0, packed[3:])
+    assert handle.totals(packed) == (4, 4)
     assert [entry.handle for entry in ids.peek(10)] == sorted(packed)
 
 

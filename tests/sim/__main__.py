@@ -1,0 +1,51 @@
+"""``python -m tests.sim --seeds 2000`` or ``--seed 130``: what ``make sim`` runs."""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import secrets
+import sys
+import time
+
+from .check import Violation
+from .run import simulate
+
+
+def _one(seed: int) -> tuple[int, str]:
+    try:
+        simulate(seed)
+    except (Violation, AssertionError) as error:
+        return seed, str(error)
+    return seed, ""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=200, help="how many fresh seeds")
+    parser.add_argument("--seed", type=int, help="one seed, its story printed")
+    parser.add_argument("--first", type=int, help="the first of the seeds; random by default")
+    asked = parser.parse_args()
+    if asked.seed is not None:
+        world = simulate(asked.seed)
+        print("\n".join(world.story[-100:]))
+        print(f"seed {asked.seed}: no violation, {world.options}, digest {world.digest}")
+        return 0
+    first = secrets.randbits(40) if asked.first is None else asked.first
+    start, failed = time.monotonic(), []
+    with multiprocessing.get_context("spawn").Pool(os.cpu_count()) as pool:
+        seeds = range(first, first + asked.seeds)
+        for done, (seed, error) in enumerate(pool.imap_unordered(_one, seeds, chunksize=8), 1):
+            if error:
+                failed.append(seed)
+                print(f"\nseed {seed}: {error}\nagain: make sim SEED={seed}", flush=True)
+            if sys.stderr.isatty():
+                print(f"\r{done} of {asked.seeds} seeds", end="", file=sys.stderr, flush=True)
+    seconds = time.monotonic() - start
+    print(f"{asked.seeds} seeds from {first} in {seconds:.0f} s: {len(failed)} with a violation")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

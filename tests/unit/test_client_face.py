@@ -1,0 +1,64 @@
+"""The public names are a contract, and importing them is quick."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import fields
+
+import pytest
+
+import weft
+from weft import aio, errors
+from weft.client.admin import QueueSettings
+from weft.client.stats import QueueStats
+from weft.proto import wire
+from weft.proto.settings import Settings
+
+
+def test_the_names_of_weft() -> None:
+    assert set(weft.__all__) == {
+        "Client", "Consumer", "Message", "MessageId", "Producer", "Queue", "QueueStats",
+        "__version__", "aio", "connect",
+        *(error.__name__ for error in errors.BY_CODE.values()),
+    }  # fmt: skip
+    assert len(weft.__all__) == len(set(weft.__all__))
+    for name in weft.__all__:
+        assert getattr(weft, name) is not None
+        assert name in dir(weft)
+
+
+def test_the_names_of_weft_aio() -> None:
+    assert set(aio.__all__) == {"Client", "Consumer", "Message", "Producer", "Queue", "connect"}
+    for name in aio.__all__:
+        assert getattr(aio, name) is not None
+
+
+def test_another_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'conect'"):
+        weft.conect  # noqa: B018
+
+
+@pytest.mark.parametrize("kind", ["Client", "Queue", "Message", "Producer", "Consumer"])
+def test_both_flavours_have_the_same_names(kind: str) -> None:
+    def public(module: object) -> set[str]:
+        return {name for name in dir(getattr(module, kind)) if not name.startswith("_")}
+
+    internal = {
+        "ack_claims", "give_back", "link", "pop_groups", "send_claims", "settle",
+        "name",  # an instance's in the one, a property in the other
+    }  # fmt: skip
+    assert public(weft) - internal == public(aio) - internal
+
+
+def test_stats_and_settings_have_the_names_of_the_wire() -> None:
+    assert tuple(field.name for field in fields(QueueStats)) == wire.QueueInfo.__struct_fields__
+    assert tuple(QueueSettings.__annotations__) == Settings.__struct_fields__
+
+
+def test_importing_loads_neither_grpc_nor_the_client() -> None:
+    code = (
+        "import sys, weft; assert not {'grpc', 'zmq', 'asyncio'} & set(sys.modules), "
+        "'import weft'; weft.connect; assert 'grpc' not in sys.modules, 'weft.connect'"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

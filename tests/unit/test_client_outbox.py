@@ -1,0 +1,201 @@
+"""What a producer gathers: by count, by bytes, by options; and what it says of failures."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from weft import errors
+from weft.client.buffer import Options
+from weft.client.link import Answered, Asked
+from weft.client.outbox import BUFFERS_MAX, Outbox, ProducerOptions
+from weft.client.router import Router
+from weft.client.session import Session
+from weft.proto import wire
+
+
+class Store:
+    """A link to a node that stores what it gets, or says that it cannot."""
+
+    breaks = 0
+
+    def __init__(self) -> None:
+        self.batches: list[tuple[wire.Push, wire.Payload]] = []
+        self.failure: wire.Failure | None = None
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.at_once = self.at_once_most = 0
+
+    async def call(
+        self, request: wire.AnyRequest, payload: Sequence[bytes], deadline: float
+    ) -> Answered:
+        assert isinstance(request, wire.Push)
+        self.at_once += 1
+        self.at_once_most = max(self.at_once, self.at_once_most)
+        await self.gate.wait()
+        self.at_once -= 1
+        if self.failure is not None:
+            return self.failure, ()
+        self.batches.append((request, wire.decode_payload(payload[0])))
+        push = request
+        return wire.Pushed(1, push.producer, push.batch, push.count, False, "disk"), ()
+
+    async def call_all(self, asked: Sequence[Asked], deadline: float) -> list[Answered | Exception]:
+        return [await self.call(request, payload, deadline) for request, payload in asked]
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+class Rig:
+    def __init__(self, **options: float) -> None:
+        self.store = Store()
+        self.changed = asyncio.Event()
+        session = Session(Router(self.store, 256))
+        made = ProducerOptions(**options)  # type: ignore[arg-type]
+        self.outbox = Outbox(session, "q", made, lambda f, *a: f(*a), self.changed.set)
+
+    async def settle(self) -> None:
+        while self.outbox.busy:
+            self.changed.clear()
+            await self.changed.wait()
+
+    def bodies(self) -> list[list[bytes]]:
+        return [payload.bodies for _, payload in self.store.batches]
+
+
+async def test_a_batch_leaves_when_it_is_full_by_count() -> None:
+    rig = Rig(batch_count=3, linger_ms=60_000)
+    for n in range(7):
+        rig.outbox.put(b"%d" % n)
+    await rig.settle()
+    assert rig.bodies() == [[b"0", b"1", b"2"], [b"3", b"4", b"5"]]
+    rig.outbox.flush()
+    await rig.settle()
+    assert rig.bodies()[2:] == [[b"6"]]
+
+
+async def test_a_batch_leaves_when_it_is_full_by_bytes() -> None:
+    rig = Rig(batch_bytes=10, linger_ms=60_000)
+    for body in (b"12345", b"12345", b"1"):
+        rig.outbox.put(body)
+    await rig.settle()
+    assert rig.bodies() == [[b"12345", b"12345"]]
+
+
+async def test_a_batch_leaves_when_it_has_waited() -> None:
+    rig = Rig(linger_ms=10)
+    rig.outbox.put(b"a")
+    assert not rig.outbox.busy
+    for _ in range(500):
+        await asyncio.sleep(0.01)
+        if rig.store.batches:
+            break
+    assert rig.bodies() == [[b"a"]]
+    rig.outbox.put(b"b")
+    for _ in range(500):
+        await asyncio.sleep(0.01)
+        if len(rig.store.batches) == 2:
+            break
+    assert rig.bodies() == [[b"a"], [b"b"]]
+
+
+async def test_messages_of_other_options_go_in_batches_of_their_own() -> None:
+    rig = Rig()
+    rig.outbox.put(b"plain")
+    rig.outbox.add(b"late", None, None, Options(delay_ms=5))
+    rig.outbox.add(b"keyed", {"h": "v"}, "k", Options())
+    rig.outbox.put(b"more")
+    rig.outbox.flush()
+    await rig.settle()
+    pushed = {push.delay_ms: payload for push, payload in rig.store.batches}
+    assert pushed[5] == wire.Payload([b"late"])
+    assert pushed[0] == wire.Payload([b"plain", b"keyed", b"more"], [None, {"h": "v"}, None],
+                                     [None, "k", None])  # fmt: skip
+
+
+async def test_many_different_options_are_bounded() -> None:
+    rig = Rig(linger_ms=60_000)
+    for n in range(3 * BUFFERS_MAX):
+        rig.outbox.add(b"x", None, None, Options(delay_ms=n))
+    assert len(rig.outbox._buffers) <= BUFFERS_MAX
+    rig.outbox.flush()
+    await rig.settle()
+    assert sorted(push.delay_ms for push, _ in rig.store.batches) == list(range(3 * BUFFERS_MAX))
+
+
+async def test_many_bodies_are_cut_into_batches() -> None:
+    rig = Rig(batch_count=10)
+    for part in rig.outbox.parts([b"x"] * 25):
+        rig.outbox.put_many(part)
+    assert list(rig.outbox.parts([])) == []
+    rig.outbox.flush()
+    await rig.settle()
+    assert [len(bodies) for bodies in rig.bodies()] == [10, 10, 5]
+
+
+async def test_no_more_than_in_flight_are_under_way() -> None:
+    rig = Rig(batch_count=1, in_flight=3)
+    rig.store.gate.clear()
+    for _ in range(10):
+        rig.outbox.put(b"x")
+    await asyncio.sleep(0.01)
+    assert rig.store.at_once == 3
+    rig.store.gate.set()
+    await rig.settle()
+    assert rig.store.at_once_most == 3
+    assert len(rig.store.batches) == 10
+
+
+async def test_it_says_when_callers_are_too_far_ahead() -> None:
+    rig = Rig(batch_count=1, buffer_bytes=10)
+    rig.store.gate.clear()
+    rig.outbox.put(b"12345678")
+    assert not rig.outbox.attention
+    rig.outbox.put(b"12345678")
+    assert rig.outbox.overfull
+    assert rig.outbox.attention
+    rig.store.gate.set()
+    await rig.settle()
+    assert not rig.outbox.attention
+
+
+async def test_failures_are_counted_and_told_once() -> None:
+    rig = Rig(batch_count=2)
+    rig.store.failure = wire.Failure("QUEUE_NOT_FOUND", "no queue q", False)
+    for _ in range(4):
+        rig.outbox.put(b"x")
+    await rig.settle()
+    assert rig.outbox.attention
+    failure = rig.outbox.take_failure()
+    assert isinstance(failure, errors.QueueNotFound)
+    assert "4 messages sent to q" in failure.message
+    assert "no queue q" in failure.message
+    assert rig.outbox.take_failure() is None
+    assert not rig.outbox.attention
+
+
+async def test_a_closed_outbox_sends_the_rest_and_takes_no_more() -> None:
+    rig = Rig(linger_ms=60_000)
+    rig.outbox.put(b"x")
+    rig.outbox.close()
+    await rig.settle()
+    assert rig.bodies() == [[b"x"]]
+    for _ in range(2):
+        with pytest.raises(errors.UsageError, match="closed"):
+            rig.outbox.put(b"y")
+        with pytest.raises(errors.UsageError, match="closed"):
+            rig.outbox.put_many([b"y", b"z"])
+        with pytest.raises(errors.UsageError, match="closed"):
+            rig.outbox.add(b"y", None, None, Options(priority=1))
+    assert not rig.outbox.busy
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"linger_ms": -1}, {"batch_count": 0}, {"batch_bytes": 1 << 40}, {"in_flight": 0}]
+)
+def test_options_have_ranges(wrong: dict[str, int]) -> None:
+    with pytest.raises(errors.InvalidArgument, match=next(iter(wrong))):
+        ProducerOptions(**wrong)
