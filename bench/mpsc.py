@@ -1,0 +1,246 @@
+"""The paper's microbenchmark (section 5.3) for all queues, and its figures 20 to 22.
+
+All ranks share one queue; one dequeues, the others enqueue. The queue is warm: it holds
+``--elements`` before any clock starts. Then the enqueuers enqueue as many more between them, and
+once they are seen to be under way (a twentieth of it has arrived) the dequeuer dequeues as many. So
+the dequeuer is measured beside working enqueuers, and never waits for an element. The mean of
+``--repeats`` is taken.
+
+Ranks that share cores share their time: a slow dequeuer slows the enqueuers beside it, and a fast
+one is soon out of their way. Compare series whose dequeuers take alike.
+
+- enqueue throughput: elements over the time from the first enqueuer's start to the last one's end;
+- dequeue throughput: elements over the dequeuer's time; the queue is never empty, so nothing waits;
+- total throughput: elements over the time until both are done;
+- latency: the mean time of one call, per element;
+- cpu: processor time of the rank, per element, which other work on the machine does not lengthen.
+
+Series take turns, ``--rounds`` times, so that a busy moment of the machine does not fall on one.
+
+    python bench/mpsc.py --ranks 2 4 8 16 --out bench/results/mpsc
+
+It starts itself under mpiexec, and writes mpsc.json, mpsc.md and, with matplotlib, mpsc-*.png.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import mean
+
+from weft.mpsc import Dequeuer, Enqueuer
+
+#: A batched dequeue takes what there is.
+BATCH = 65_536
+#: name -> (algorithm, elements in one enqueue, most elements in one dequeue).
+SERIES: dict[str, tuple[str, int, int]] = {
+    "dltqueue": ("dltqueue", 1, 1),
+    "dltqueue2": ("dltqueue2", 1, 1),
+    "slotqueue": ("slotqueue", 1, 1),
+    "amqueue": ("amqueue", 1, 1),
+    "slotqueue, batched dequeue": ("slotqueue", 1, BATCH),
+    "sweepqueue, batched dequeue": ("sweepqueue", 1, BATCH),
+    "amqueue, batched dequeue": ("amqueue", 1, BATCH),
+    "slotqueue, both batched": ("slotqueue", 64, BATCH),
+    "sweepqueue, both batched": ("sweepqueue", 64, BATCH),
+    "amqueue, both batched": ("amqueue", 64, BATCH),
+}
+ITEM_BYTES = 16
+#: How often the dequeuer looks whether the enqueuers are under way.
+POLL_SECONDS = 0.0001
+#: One job: five repeats of the slowest queue at sixteen ranks take a minute on two cores.
+JOB_SECONDS_MAX = 600
+MEASURES = (
+    "enqueue_per_s",
+    "dequeue_per_s",
+    "total_per_s",
+    "enqueue_us",
+    "dequeue_us",
+    "enqueue_cpu_us",
+    "dequeue_cpu_us",
+)
+
+
+@dataclass
+class Report:
+    """One rank's repeats: start, end and processor time in nanoseconds, and its own elements."""
+
+    rank: int
+    spans: list[tuple[int, int, int, int]]
+
+
+def enqueue_all(enqueuer: Enqueuer, count: int, batch: int) -> None:
+    item = bytes(ITEM_BYTES)
+    if batch == 1:
+        for _ in range(count):
+            if not enqueuer.enqueue(item):
+                raise RuntimeError("the queue is full: the benchmark sized it wrongly")
+        return
+    items = [item] * batch
+    while count:
+        taken = enqueuer.enqueue_many(items[:count])
+        if not taken:
+            raise RuntimeError("the queue is full: the benchmark sized it wrongly")
+        count -= taken
+
+
+def dequeue_all(dequeuer: Dequeuer, count: int, batch: int) -> None:
+    if batch == 1:
+        while count:
+            count -= dequeuer.dequeue() is not None
+        return
+    while count:
+        count -= len(dequeuer.dequeue_many(min(batch, count)))
+
+
+def one_rank(algorithm: str, enqueue: int, dequeue: int, elements: int, repeats: int) -> Report:
+    """This rank's share."""
+    from mpi4py import MPI
+
+    from weft.mpsc import create
+
+    comm = MPI.COMM_WORLD
+    enqueuers = comm.Get_size() - 1
+    share = elements // enqueuers
+    # AMQueue has one buffer for all, the others one ring for each.
+    capacity = 2 * share * (enqueuers if algorithm == "amqueue" else 1)
+    report = Report(comm.Get_rank(), [])
+    for _ in range(repeats):
+        job = create(comm, algorithm=algorithm, capacity=capacity, item_bytes=ITEM_BYTES)
+        if job.dequeuer is None:
+            enqueue_all(job.enqueuer, share, enqueue)
+        job.window.wait_for_all()
+        if job.dequeuer is None:
+            start, cpu = time.monotonic_ns(), time.process_time_ns()
+            enqueue_all(job.enqueuer, share, enqueue)
+            count = share
+        else:
+            count = share * enqueuers
+            while job.dequeuer.backlog() < count + count // 20:
+                time.sleep(POLL_SECONDS)
+            start, cpu = time.monotonic_ns(), time.process_time_ns()
+            dequeue_all(job.dequeuer, count, dequeue)
+        spent = time.process_time_ns() - cpu
+        report.spans.append((start, time.monotonic_ns(), spent, count))
+        job.close()
+    return report
+
+
+def measure(name: str, ranks: int, elements: int, repeats: int) -> dict[str, float]:
+    """Run one series under mpiexec."""
+    algorithm, enqueue, dequeue = SERIES[name]
+    beside = Path(sys.executable).with_name("mpiexec")
+    mpiexec = str(beside) if beside.exists() else shutil.which("mpiexec")
+    if mpiexec is None:
+        sys.exit("no mpiexec: pip install 'weft[mpi]' brings one")
+    with tempfile.TemporaryDirectory() as folder:
+        numbers = (str(number) for number in (enqueue, dequeue, elements, repeats))
+        command = [mpiexec, "-n", str(ranks), sys.executable, __file__]
+        command += ["--rank-of", algorithm, *numbers, folder]
+        subprocess.run(command, check=True, timeout=JOB_SECONDS_MAX)
+        files = [json.loads(path.read_text()) for path in Path(folder).glob("*.json")]
+        reports = [Report(**file) for file in files]
+    return summary(reports, repeats)
+
+
+def summary(reports: list[Report], repeats: int) -> dict[str, float]:
+    """The means over the repeats of the figures that the head of this file defines."""
+    rows: dict[str, list[float]] = {measure: [] for measure in MEASURES}
+    dequeuer = next(report for report in reports if report.rank == 0).spans
+    others = [report.spans for report in reports if report.rank != 0]
+    for at in range(repeats):
+        start, end, cpu, count = dequeuer[at]
+        spans = [spans[at] for spans in others]
+        first, last = min(span[0] for span in spans), max(span[1] for span in spans)
+        rows["enqueue_per_s"].append(count / (last - first) * 1e9)
+        rows["dequeue_per_s"].append(count / (end - start) * 1e9)
+        rows["total_per_s"].append(count / (max(end, last) - min(start, first)) * 1e9)
+        rows["enqueue_us"].append(mean((span[1] - span[0]) / span[3] / 1e3 for span in spans))
+        rows["enqueue_cpu_us"].append(mean(span[2] / span[3] / 1e3 for span in spans))
+        rows["dequeue_cpu_us"].append(cpu / count / 1e3)
+        rows["dequeue_us"].append((end - start) / count / 1e3)
+    return {measure: mean(values) for measure, values in rows.items()}
+
+
+def table(results: dict[str, dict[str, dict[str, float]]]) -> str:
+    """A markdown table, one row for a queue and a number of ranks."""
+    lines = [
+        "| ranks | queue | enqueue/s | dequeue/s | total/s | enqueue us | dequeue us "
+        "| enqueue cpu us | dequeue cpu us |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for ranks, queues in results.items():
+        for name, row in queues.items():
+            rates = " | ".join(f"{row[measure]:,.0f}" for measure in MEASURES[:3])
+            times = " | ".join(f"{row[measure]:.2f}" for measure in MEASURES[3:])
+            lines.append(f"| {ranks} | {name} | {rates} | {times} |")
+    return "\n".join(lines) + "\n"
+
+
+def plot(results: dict[str, dict[str, dict[str, float]]], out: Path) -> None:
+    """One picture for each of the paper's figures: enqueue, dequeue, total."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    for measure in MEASURES[:3]:
+        figure, axes = pyplot.subplots(figsize=(7, 4.5))
+        for name in SERIES:
+            ranks = [count for count in results if name in results[count]]
+            values = [results[count][name][measure] for count in ranks]
+            axes.plot([int(count) for count in ranks], values, marker="o", label=name)
+        axes.set(xlabel="ranks", ylabel="elements a second", yscale="log", title=measure)
+        axes.grid(visible=True, alpha=0.3)
+        axes.legend(fontsize=7)
+        figure.tight_layout()
+        figure.savefig(out / f"mpsc-{measure.removesuffix('_per_s')}.png", dpi=120)
+        pyplot.close(figure)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4, 8, 16])
+    parser.add_argument("--elements", type=int, default=10_000)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--out", type=Path, default=Path("bench/results/mpsc"))
+    parser.add_argument("--rank-of", nargs=6, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.rank_of:
+        algorithm, *numbers, folder = options.rank_of
+        report = one_rank(algorithm, *(int(number) for number in numbers))
+        (Path(folder) / f"{report.rank}.json").write_text(json.dumps(asdict(report)))
+        return
+    results: dict[str, dict[str, dict[str, float]]] = {}
+    for ranks in options.ranks:
+        rounds: dict[str, list[dict[str, float]]] = {name: [] for name in SERIES}
+        for _ in range(options.rounds):
+            for name in SERIES:
+                rounds[name].append(measure(name, ranks, options.elements, options.repeats))
+                print(f"{ranks} ranks, {name}: {rounds[name][-1]}", flush=True)
+        results[str(ranks)] = {
+            name: {key: mean(row[key] for row in rows) for key in MEASURES}
+            for name, rows in rounds.items()
+        }
+    options.out.mkdir(parents=True, exist_ok=True)
+    machine = {"cpu": platform.processor() or platform.machine(), "python": sys.version.split()[0]}
+    written = {"machine": machine, "elements": options.elements, "results": results}
+    (options.out / "mpsc.json").write_text(json.dumps(written, indent=1) + "\n")
+    (options.out / "mpsc.md").write_text(table(results))
+    try:
+        plot(results, options.out)
+    except ImportError:
+        print("no plots: pip install 'weft[bench]' brings matplotlib")
+
+
+if __name__ == "__main__":
+    main()

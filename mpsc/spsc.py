@@ -1,0 +1,171 @@
+"""A bounded queue for one enqueuer and one dequeuer (paper, section 4.1, procedures 4 to 7).
+
+Data is a ring of cells at the enqueuer. First (the oldest item not yet removed) and Last (the
+next free place) count up for ever and live at the dequeuer; First is written by the dequeuer
+only, Last by the enqueuer only. Each side keeps a copy of the other's word and reads the word
+itself only when the copy says "full" or "empty", which is the only way it can be wrong.
+
+Invariant: First <= Last <= First + capacity. Cells First..Last-1 belong to the dequeuer, all
+others to the enqueuer; a cell changes hands by a store to First or Last and in no other way.
+Hence the three orders of ERRATA 5.13, each a ``flush`` below:
+
+- data is complete at its place before Last is written,
+- Last is read before the data it announces,
+- data has arrived at the dequeuer before First gives its cells back.
+
+The dequeuer may fetch cells ahead of First and take them later; First moves when they are taken.
+No loop but over the pieces of a ring (two), no wait: both sides are wait-free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .cell import Cells, Records
+from .shape import DATA, Shape
+from .window import Window
+
+
+def _pieces(start: int, count: int, capacity: int) -> Iterator[tuple[int, int]]:
+    """The one or two (place, count) pieces of the ring that hold ``count`` cells from ``start``."""
+    place = start % capacity
+    head = min(count, capacity - place)
+    if head:
+        yield place, head
+    if count > head:
+        yield 0, count - head
+
+
+class SpscEnqueuer:
+    """The enqueuer's end."""
+
+    def __init__(self, window: Window, shape: Shape, cells: Cells) -> None:
+        number = shape.number(window.rank)
+        self._window = window
+        self._cells = cells
+        self._capacity = shape.capacity
+        self._dequeuer = shape.dequeuer
+        self._first_word = shape.first + number
+        self._last_word = shape.last + number
+        self._first = 0
+        self._last = 0
+
+    def room(self, wanted: int) -> int:
+        """How many of ``wanted`` cells are free. It never shrinks: only this side fills them."""
+        free = self._capacity - (self._last - self._first)
+        if free < wanted:
+            self._first = self._window.load(self._dequeuer, self._first_word)
+            free = self._capacity - (self._last - self._first)
+        return min(free, wanted)
+
+    def append(self, data: bytes, count: int) -> None:
+        """Write ``count`` packed cells, for which there must be room, and announce them."""
+        window, words = self._window, self._cells.words
+        if count == 1:
+            # The common case, kept short: it is a third of what an enqueue does in Python.
+            window.put(window.rank, DATA + self._last % self._capacity * words, data)
+        else:
+            done = 0
+            for place, cells in _pieces(self._last, count, self._capacity):
+                end = done + cells * self._cells.bytes
+                window.put(window.rank, DATA + place * words, data[done:end])
+                done = end
+        window.flush(window.rank)
+        self._last += count
+        window.store(self._dequeuer, self._last_word, self._last)
+
+    def front_stamp(self) -> int | None:
+        """The stamp of the oldest item still here (procedure 5); only this side overwrites cells,
+        so what First pointed at stays readable even if the dequeuer moves on."""
+        if self._first >= self._last:
+            return None
+        self._first = self._window.load(self._dequeuer, self._first_word)
+        if self._first >= self._last:
+            return None
+        place = self._first % self._capacity
+        return self._window.load(self._window.rank, DATA + place * self._cells.words)
+
+
+class SpscDequeuer:
+    """The dequeuer's end of one enqueuer's ring."""
+
+    def __init__(self, window: Window, shape: Shape, cells: Cells, number: int) -> None:
+        self._window = window
+        self._cells = cells
+        self._capacity = shape.capacity
+        self._enqueuer = shape.rank(number)
+        self._dequeuer = window.rank
+        self._first_word = shape.first + number
+        self._last_word = shape.last + number
+        self._first = 0
+        self._last = 0
+        #: Cells fetched by ``fetch`` and not yet taken: the first of them is at First.
+        self._fetched: Records = cells.view(bytearray())
+
+    @property
+    def first(self) -> int:
+        return self._first
+
+    @property
+    def backlog(self) -> int:
+        """Items that wait here, by a fresh look at Last."""
+        self._last = self._window.load(self._dequeuer, self._last_word)
+        return self._last - self._first
+
+    def dequeue(self) -> bytes | None:
+        """Procedure 6: the oldest item."""
+        if not self._any():
+            return None
+        if len(self._fetched):
+            item = self._cells.bodies(self._fetched[:1])[0]
+        else:
+            place = self._first % self._capacity
+            word = DATA + place * self._cells.words
+            cell = self._window.get(self._enqueuer, word, self._cells.bytes)
+            self._window.flush(self._enqueuer)
+            item = self._cells.unpack(cell)
+        self.take(1)
+        return item
+
+    def front_stamp(self) -> int | None:
+        """Procedure 7: the stamp of the oldest item."""
+        if not self._any():
+            return None
+        if len(self._fetched):
+            return int(self._cells.stamps(self._fetched)[0])
+        place = self._first % self._capacity
+        return self._window.load(self._enqueuer, DATA + place * self._cells.words)
+
+    def fetch(self, last: int, count_max: int) -> list[bytearray]:
+        """Start to fetch the cells up to ``last``, a value read from Last, so that ``count_max`` at
+        most are here; ``arrive`` completes it. Several rings may be under way at once."""
+        self._last = max(self._last, last)
+        known = len(self._fetched)
+        start = self._first + known
+        count = max(0, min(self._last - start, count_max - known))
+        words, size = self._cells.words, self._cells.bytes
+        return [
+            self._window.get(self._enqueuer, DATA + place * words, cells * size)
+            for place, cells in _pieces(start, count, self._capacity)
+        ]
+
+    def arrive(self, raws: list[bytearray]) -> Records:
+        """Complete a fetch; the answer is every fetched record from First on."""
+        if raws:
+            self._window.flush(self._enqueuer)
+            raw = raws[0] if len(raws) == 1 else raws[0] + raws[1]
+            if len(self._fetched):
+                raw = bytearray(self._fetched.tobytes()) + raw
+            self._fetched = self._cells.view(raw)
+        return self._fetched
+
+    def take(self, count: int) -> None:
+        """Remove the oldest ``count`` items, whose data has arrived, and give their cells back."""
+        self._fetched = self._fetched[count:]
+        self._first += count
+        self._window.store(self._dequeuer, self._first_word, self._first)
+
+    def _any(self) -> bool:
+        if self._first >= self._last:
+            self._last = self._window.load(self._dequeuer, self._last_word)
+        return self._first < self._last

@@ -1,0 +1,81 @@
+"""Sweepqueue: what is left of Slotqueue when every dequeue is a batch.
+
+The bound on which the batched dequeue rests (``rings.py``) needs Last alone, and Last lives at
+the dequeuer. So there are no slots, no compare-and-swap and no retry: an enqueue is
+
+    draw a stamp (1R), write the item (1L), move Last (1R)
+
+and nothing it does can fail or be done in vain. This is the relief of contention at the dequeuer
+that the paper leaves open (chapter VI), without backoff, which is not wait-free: the counter is
+the only word that enqueuers share, each touches it once for k items, and no one reads or swaps
+what another writes.
+
+The dequeuer sweeps: it reads all Last words twice, fetches every ring's news with one get each,
+all under way at once, and merges up to the bound. What a sweep took is handed out in order by
+later calls: that is linearizable, since every item that is not in the sweep either has a larger
+stamp than the bound or was not complete when pass two began, so it precedes nothing in the
+sweep.
+
+The price: a dequeuer that wants one item of n waiting rings fetches from all n of them first.
+For a dequeuer that takes what there is, that is no price.
+
+Cost: enqueue 2R + 1L for any number of items (1R more when the ring seemed full). Sweep: 2n L,
+and one R for each ring with news (two if it wraps).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from weft.limits import check_range
+
+from .queue import ring_segment_bytes
+from .rings import RingDequeuer, RingEnqueuer
+from .shape import SEGMENT_BYTES_MAX, Shape
+from .window import Window
+
+#: Cells that one sweep holds of one ring: it bounds the dequeuer's memory and a sweep's time.
+SWEEP_CELLS_MAX: Final = 8192
+
+
+def segment_bytes(shape: Shape, rank: int) -> int:
+    return ring_segment_bytes(shape, rank, own_words=0)
+
+
+class SweepEnqueuer(RingEnqueuer):
+    """Stamp, write, done."""
+
+    def _announce(self, stamp: int) -> None:
+        """Moving Last was all."""
+
+
+class SweepDequeuer(RingDequeuer):
+    """Takes sweeps apart."""
+
+    def __init__(self, window: Window, shape: Shape) -> None:
+        super().__init__(window, shape)
+        self._swept: list[bytes] = []
+        self._next = 0
+
+    def dequeue(self) -> bytes | None:
+        items = self.dequeue_many(1)
+        return items[0] if items else None
+
+    def dequeue_many(self, count_max: int) -> list[bytes]:
+        check_range("count_max", count_max, 1, SEGMENT_BYTES_MAX)
+        if self._next == len(self._swept):
+            self._swept, self._next = self._sweep(), 0
+        start = self._next
+        self._next = min(start + count_max, len(self._swept))
+        return self._swept[start : self._next]
+
+    def backlog(self) -> int:
+        return super().backlog() + len(self._swept) - self._next
+
+    def _sweep(self) -> list[bytes]:
+        before = self._lasts()
+        lasts = self._lasts()
+        numbers = [number for number, ring in enumerate(self._rings) if lasts[number] > ring.first]
+        if not numbers:
+            return []
+        return self._take_in_order(numbers, before, lasts, SWEEP_CELLS_MAX)[0]

@@ -1,0 +1,426 @@
+"""The queues with one correction undone each: what the print says, or a part left out.
+
+Named after the numbers of the corrections in docs/mpi.md; ``batch`` are those of the batched
+dequeue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from tests.mpsc.scenario import Scenario, named
+from weft.mpsc import Algorithm, Shape, Window
+from weft.mpsc.amqueue import BIG, AmDequeuer, AmEnqueuer
+from weft.mpsc.dltqueue import DltDequeuer, DltEnqueuer
+from weft.mpsc.dltqueue_v2 import DltV2Enqueuer
+from weft.mpsc.shape import DATA
+from weft.mpsc.slotqueue import MAX_STAMP, SlotDequeuer, SlotEnqueuer
+from weft.mpsc.spsc import SpscDequeuer, SpscEnqueuer
+from weft.mpsc.spsc_queue import SpscQueueDequeuer, SpscQueueEnqueuer
+from weft.mpsc.sweepqueue import SweepDequeuer
+from weft.mpsc.tree import MAX_STAMP as TREE_MAX_STAMP
+from weft.mpsc.tree import (
+    NOBODY,
+    NODE_VERSION_BITS,
+    STAMP_VERSION_BITS,
+    Tree,
+    stamps_at_enqueuers,
+)
+
+Front = Callable[[], int | None]
+
+#: Programs in which the mistakes can show: (enqueues, dequeues).
+PAIR = (((1, 1, 1), (1, 1)), (1, 1, 1, 1, 1, 1))
+TRIO = (((1, 1), (1,), (1, 1)), (1, 1, 1, 1, 1, 1))
+TWO = (((1, 1), (1,)), (1, 1, 1, 1))
+THRICE = (((1, 1, 1),), (1, 1, 1, 1))
+TWICE = (((1, 1),), (1, 1, 1))
+ALONE = (((1, 1, 1, 1),), (1, 1, 1, 1, 1))
+BATCHED = (((2, 1), (1, 2), (1, 1)), (4, 1, 3, 1, 4, 4))
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A broken queue and the program that shows it."""
+
+    name: str
+    algorithm: Algorithm
+    program: tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]
+    capacity: int = 8
+
+    @property
+    def scenario(self) -> Scenario:
+        return Scenario(self.algorithm, *self.program, capacity=self.capacity)
+
+
+def _tree(kind: type[Tree]) -> Algorithm:
+    """dLTQueue with another tree, at both ends."""
+
+    class MutantEnqueuer(DltEnqueuer):
+        def _make_tree(self) -> Tree:
+            tree = kind(self._window, self._shape, stamps_at_enqueuers(self._shape))
+            tree.reset_stamp(self._number)
+            return tree
+
+    class MutantDequeuer(DltDequeuer):
+        def _make_tree(self) -> Tree:
+            return kind(self._window, self._shape, stamps_at_enqueuers(self._shape))
+
+    return named("dltqueue", enqueuer=MutantEnqueuer, dequeuer=MutantDequeuer)
+
+
+class LeafAsPrinted(Tree):
+    def _leaf(self, number: int) -> int:
+        return self._size + number
+
+
+class LeafIsRoot(Tree):
+    """2n-1 nodes with the leaves from n-1 on, and a loop that tests at its end."""
+
+    def _leaf(self, number: int) -> int:
+        return self._shape.enqueuers - 1 + number
+
+    def propagate(self, number: int, front: Front) -> None:
+        self._refresh_stamp(number, front) or self._refresh_stamp(number, front)
+        self._refresh_leaf(number) or self._refresh_leaf(number)
+        index = self._leaf(number)
+        while True:
+            index = (index - 1) // 2
+            self._refresh_node(index) or self._refresh_node(index)
+            if index == 0:
+                return
+
+
+class RootHasNoChildren(Tree):
+    def _children(self, index: int) -> Iterator[int]:
+        return super()._children(index) if index > 0 else iter(())
+
+
+class ReadsTheRoot(Tree):
+    def _refresh_node(self, index: int) -> bool:
+        lowest, lowest_stamp = NOBODY, TREE_MAX_STAMP
+        for child in self._children(index):
+            number = self._node(child) >> NODE_VERSION_BITS
+            if number != NOBODY and self._stamp(number) < lowest_stamp:
+                lowest, lowest_stamp = number, self._stamp(number)
+        return self._swap_node(index, self._node(0), lowest)
+
+
+class ComparesVersions(Tree):
+    def _refresh_node(self, index: int) -> bool:
+        old = self._node(index)
+        best = (2**64, 0)
+        lowest = NOBODY
+        for child in self._children(index):
+            number = self._node(child) >> NODE_VERSION_BITS
+            if number == NOBODY:
+                continue
+            word = self._window.load(*self._stamp_at(number))
+            tagged = (word & (2**STAMP_VERSION_BITS - 1), word >> STAMP_VERSION_BITS)
+            if tagged[1] != TREE_MAX_STAMP and tagged < best:
+                lowest, best = number, tagged
+        return self._swap_node(index, old, lowest)
+
+
+class NamesItself(Tree):
+    def _refresh_leaf(self, number: int) -> bool:
+        index = self._leaf(number)
+        old = self._node(index)
+        me = max(0, self._window.rank - 1)
+        empty = self._stamp(number) == TREE_MAX_STAMP
+        return self._swap_node(index, old, NOBODY if empty else me)
+
+
+class StampWithoutVersion(Tree):
+    def _refresh_stamp(self, number: int, front: Front) -> bool:
+        target, word = self._stamp_at(number)
+        old = self._window.load(target, word)
+        stamp = front()
+        new = (TREE_MAX_STAMP if stamp is None else stamp) << STAMP_VERSION_BITS
+        return self._window.compare_swap(target, word, old, new) == old
+
+
+class EmptyWithoutVersion(Tree):
+    def _refresh_stamp(self, number: int, front: Front) -> bool:
+        target, word = self._stamp_at(number)
+        old = self._window.load(target, word)
+        stamp = front()
+        versions = 2**STAMP_VERSION_BITS - 1
+        if stamp is None:
+            new = TREE_MAX_STAMP << STAMP_VERSION_BITS | old & versions
+        else:
+            new = stamp << STAMP_VERSION_BITS | (old + 1) & versions
+        return self._window.compare_swap(target, word, old, new) == old
+
+
+class NodeWithoutVersion(Tree):
+    def _swap_node(self, index: int, old: int, number: int) -> bool:
+        word = self._shape.own + index
+        new = number << NODE_VERSION_BITS
+        return self._window.compare_swap(self._shape.dequeuer, word, old, new) == old
+
+
+class StampTriedOnce(Tree):
+    def _refresh_stamp(self, number: int, front: Front) -> bool:
+        super()._refresh_stamp(number, front)
+        return True
+
+
+class LeafTriedOnce(Tree):
+    def _refresh_leaf(self, number: int) -> bool:
+        super()._refresh_leaf(number)
+        return True
+
+
+class NodeTriedOnce(Tree):
+    def _refresh_node(self, index: int) -> bool:
+        super()._refresh_node(index)
+        return True
+
+
+class ShortStamps(DltEnqueuer):
+    def _draw(self, count: int) -> int:
+        return super()._draw(count) % 4
+
+
+class SkipsWhenEqual(DltV2Enqueuer):
+    def _announce(self, stamp: int) -> None:
+        if self._ring.front_stamp() != stamp:
+            self._tree.propagate(self._number, self._ring.front_stamp)
+
+
+class _StaleRing(SpscEnqueuer):
+    def front_stamp(self) -> int | None:
+        if self._first >= self._last:
+            return None
+        place = self._first % self._capacity
+        return self._window.load(self._window.rank, DATA + place * self._cells.words)
+
+
+class ReadsItsCopyOfFirst(SlotEnqueuer):
+    def __init__(self, window: Window, shape: Shape) -> None:
+        super().__init__(window, shape)
+        self._ring = _StaleRing(window, shape, self._cells)
+
+
+class NeverSmaller(SlotDequeuer):
+    def _minimum(self) -> int | None:
+        slots = self._slots(self._shape.enqueuers)
+        number, low = None, MAX_STAMP
+        for at, stamp in enumerate(slots):
+            if low < stamp:
+                number, low = at, stamp
+        return number
+
+
+class ScanLeavesOutCandidate(SlotDequeuer):
+    def _minimum(self) -> int | None:
+        slots = self._slots(self._shape.enqueuers)
+        low = min(slots)
+        if low == MAX_STAMP:
+            return None
+        again = self._slots(slots.index(low))
+        low = min(again, default=MAX_STAMP)
+        return None if low == MAX_STAMP else again.index(low)
+
+
+class OneScan(SlotDequeuer):
+    def _minimum(self) -> int | None:
+        slots = self._slots(self._shape.enqueuers)
+        low = min(slots)
+        return None if low == MAX_STAMP else slots.index(low)
+
+
+class OneLookAtTheFront(SlotEnqueuer):
+    def _refresh(self, stamp: int) -> bool:
+        if self._ring.front_stamp() != stamp:
+            return True
+        old = self._window.load(self._shape.dequeuer, self._slot)
+        return self._window.compare_swap(self._shape.dequeuer, self._slot, old, stamp) == old
+
+
+class EnqueueTriesOnce(SlotEnqueuer):
+    def _announce(self, stamp: int) -> None:
+        self._refresh(stamp)
+
+
+class DequeueTriesOnce(SlotDequeuer):
+    def _settle(self, number: int) -> None:
+        self._refresh(number)
+
+
+class SlotByRank(SlotEnqueuer):
+    def __init__(self, window: Window, shape: Shape) -> None:
+        super().__init__(window, shape)
+        self._slot = shape.own + window.rank
+
+
+class StoresZero(AmDequeuer):
+    """As printed: only the old buffer is closed, and it is opened again by storing 0."""
+
+    def __init__(self, window: Window, shape: Shape, pause: Callable[[], None]) -> None:
+        super().__init__(window, shape, pause)
+        window.store(window.rank, self._places.writers[1], 0)
+
+    def _swap(self, old: int) -> None:
+        self._window.fetch_add(self._window.rank, self._places.writers[old], -BIG)
+
+    def _drain(self) -> list[bytes]:
+        old = self._window.load(self._window.rank, self._places.queue_num)
+        items = super()._drain()
+        self._window.store(self._window.rank, self._places.writers[old], 0)
+        return items
+
+
+class OpensTheDrained(StoresZero):
+    def _drain(self) -> list[bytes]:
+        old = self._window.load(self._window.rank, self._places.queue_num)
+        items = AmDequeuer._drain(self)
+        self._window.fetch_add(self._window.rank, self._places.writers[old], BIG)
+        return items
+
+
+class AcceptsPositive(AmEnqueuer):
+    def _register(self) -> int:
+        window, places, target = self._window, self._places, self._shape.dequeuer
+        while True:
+            active = window.load(target, places.queue_num)
+            if window.fetch_add(target, places.writers[active], 1) > 0:
+                return active
+            window.fetch_add(target, places.writers[active], -1)
+            self._pause()
+
+
+class _LastFirst(SpscEnqueuer):
+    def append(self, data: bytes, count: int) -> None:
+        place = self._last % self._capacity
+        self._window.put(self._window.rank, DATA + place * self._cells.words, data)
+        self._last += count
+        self._window.store(self._dequeuer, self._last_word, self._last)
+        self._window.flush(self._window.rank)
+
+
+class LastBeforeData(SpscQueueEnqueuer):
+    def __init__(self, window: Window, shape: Shape) -> None:
+        super().__init__(window, shape)
+        self._ring = _LastFirst(window, shape, self._cells)
+
+
+class _DataFirst(SpscDequeuer):
+    def dequeue(self) -> bytes | None:
+        word = DATA + self._first % self._capacity * self._cells.words
+        cell = self._window.get(self._enqueuer, word, self._cells.bytes)
+        self._window.flush(self._enqueuer)
+        if not self._any():
+            return None
+        self.take(1)
+        return self._cells.unpack(cell)
+
+
+class _FirstFirst(SpscDequeuer):
+    def dequeue(self) -> bytes | None:
+        if not self._any():
+            return None
+        word = DATA + self._first % self._capacity * self._cells.words
+        cell = self._window.get(self._enqueuer, word, self._cells.bytes)
+        self.take(1)
+        self._window.flush(self._enqueuer)
+        return self._cells.unpack(cell)
+
+
+def _spsc(kind: type[SpscDequeuer]) -> Algorithm:
+    class MutantDequeuer(SpscQueueDequeuer):
+        def __init__(self, window: Window, shape: Shape) -> None:
+            super().__init__(window, shape)
+            self._ring = kind(window, shape, self._cells, 0)
+
+    return named("spsc", dequeuer=MutantDequeuer)
+
+
+class TakesAll(SweepDequeuer):
+    """No bound: whatever was fetched is taken."""
+
+    def _sweep(self) -> list[bytes]:
+        lasts = self._lasts()
+        numbers = [at for at, ring in enumerate(self._rings) if lasts[at] > ring.first]
+        return self._take_in_order(numbers, lasts, lasts, 100)[0] if numbers else []
+
+
+class SlotTakesAll(SlotDequeuer):
+    """One pass: nothing bounds what is taken."""
+
+    def dequeue_many(self, count_max: int) -> list[bytes]:
+        slots = self._slots(self._shape.enqueuers)
+        lasts = self._lasts()
+        announced = [at for at, stamp in enumerate(slots) if stamp != MAX_STAMP]
+        items, touched = self._take_in_order(announced, lasts, lasts, count_max)
+        for number in touched:
+            self._settle(number)
+        return items
+
+
+class BatchByLast(SlotDequeuer):
+    """The batched dequeue takes from rings whose slot is not set."""
+
+    def _slots(self, count: int) -> list[int]:
+        slots = super()._slots(count)
+        if count == self._shape.enqueuers and self._batch:
+            return [0] * count
+        return slots
+
+    _batch = False
+
+    def dequeue_many(self, count_max: int) -> list[bytes]:
+        self._batch = True
+        items = super().dequeue_many(count_max)
+        self._batch = False
+        return items
+
+
+def _slot_enqueuer(kind: type[SlotEnqueuer]) -> Algorithm:
+    return named("slotqueue", enqueuer=kind)
+
+
+def _slot_dequeuer(kind: type[SlotDequeuer]) -> Algorithm:
+    return named("slotqueue", dequeuer=kind)
+
+
+MUTANTS = (
+    Mutant("5.1 leaf as printed", _tree(LeafAsPrinted), PAIR),
+    Mutant("5.1 one enqueuer's leaf is the root", _tree(LeafIsRoot), ALONE),
+    Mutant("5.2 the root has no children", _tree(RootHasNoChildren), PAIR),
+    Mutant("5.3 the dequeuer's readFront", _slot_enqueuer(ReadsItsCopyOfFirst), PAIR),
+    Mutant("5.4 reads Nodes + 0", _tree(ReadsTheRoot), PAIR),
+    Mutant("5.4 compares tagged stamps", _tree(ComparesVersions), TRIO),
+    Mutant("5.5 the leaf names Self_rank", _tree(NamesItself), PAIR),
+    Mutant("5.6 nodes without versions", _tree(NodeWithoutVersion), TWICE),
+    Mutant("5.6 one try for the stamp", _tree(StampTriedOnce), TWICE),
+    Mutant("5.6 one try for the leaf", _tree(LeafTriedOnce), THRICE),
+    Mutant("5.6 one try for a node", _tree(NodeTriedOnce), TWO),
+    Mutant("5.7 stamps wrap", named("dltqueue", enqueuer=ShortStamps), PAIR),
+    Mutant("5.8 the comparison as printed", _slot_dequeuer(NeverSmaller), PAIR),
+    Mutant("5.8 the final scan leaves out rank", _slot_dequeuer(ScanLeavesOutCandidate), PAIR),
+    Mutant("5.8 one scan", _slot_dequeuer(OneScan), TRIO),
+    Mutant("5.8 one readFront", _slot_enqueuer(OneLookAtTheFront), TWO),
+    Mutant("5.8 enqueue tries once", _slot_enqueuer(EnqueueTriesOnce), TWO),
+    Mutant("5.9 slots by process rank", _slot_enqueuer(SlotByRank), PAIR),
+    Mutant("5.10 skips when equal", named("dltqueue2", enqueuer=SkipsWhenEqual), PAIR),
+    Mutant("5.12 stores 0", named("amqueue", dequeuer=StoresZero), PAIR),
+    Mutant("5.12 opens the drained buffer", named("amqueue", dequeuer=OpensTheDrained), PAIR),
+    Mutant("5.12 accepts above 0", named("amqueue", enqueuer=AcceptsPositive), PAIR),
+    Mutant("5.13 Last before Data", named("spsc", enqueuer=LastBeforeData), ALONE, 2),
+    Mutant("5.13 Data before Last", _spsc(_DataFirst), ALONE, 2),
+    Mutant("5.13 First before Data arrived", _spsc(_FirstFirst), ALONE, 1),
+    Mutant("batch: one pass, sweepqueue", named("sweepqueue", dequeuer=TakesAll), BATCHED),
+    Mutant("batch: one pass, slotqueue", _slot_dequeuer(SlotTakesAll), BATCHED),
+    Mutant("batch: rings chosen by Last", _slot_dequeuer(BatchByLast), BATCHED),
+)
+
+#: Corrections whose absence the explorer does not show, kept in the queues all the same: see
+#: "What the explorer did not confirm" in docs/mpi.md. One that is caught belongs in MUTANTS.
+SURVIVORS = (
+    Mutant("5.6 Min_timestamp without versions", _tree(StampWithoutVersion), TWICE),
+    Mutant("5.6 no version when a ring empties", _tree(EmptyWithoutVersion), TWICE),
+    Mutant("5.8 dequeue tries once", _slot_dequeuer(DequeueTriesOnce), TWICE),
+)

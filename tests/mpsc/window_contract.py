@@ -1,0 +1,134 @@
+"""What every window must do: the promises of ``weft.mpsc.window``, as programs for two ranks.
+
+Each check is run by both ranks at once, with a barrier between its phases, over zeroed segments
+of ``SEGMENT_WORDS`` words. Run as a program, it is the suite of the MPI window under mpiexec.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Callable
+from typing import Final
+
+from weft.mpsc import Window
+
+SEGMENT_WORDS: Final = 64
+ROUNDS: Final = 300
+
+Barrier = Callable[[], None]
+Check = Callable[[Window, Barrier], None]
+
+
+def check_words_start_at_zero(window: Window, barrier: Barrier) -> None:
+    for target in (0, 1):
+        assert window.load_range(target, 0, SEGMENT_WORDS) == [0] * SEGMENT_WORDS
+
+
+def check_store_is_complete_when_it_returns(window: Window, barrier: Barrier) -> None:
+    window.store(1 - window.rank, 3, 40 + window.rank)
+    window.store(window.rank, 4, -(2**63))
+    barrier()
+    assert window.load(window.rank, 3) == 41 - window.rank
+    assert window.load(1 - window.rank, 4) == -(2**63)
+    assert window.load_range(1 - window.rank, 3, 2) == [40 + window.rank, -(2**63)]
+
+
+def check_fetch_add_loses_nothing(window: Window, barrier: Barrier) -> None:
+    seen = [window.fetch_add(0, 5, 2) for _ in range(ROUNDS)]
+    assert seen == sorted(set(seen)), "one rank's answers grow"
+    barrier()
+    assert window.load(0, 5) == 2 * 2 * ROUNDS
+    barrier()
+    window.fetch_add(0, 5, -2 * ROUNDS)
+    barrier()
+    assert window.load(0, 5) == 0
+
+
+def check_compare_swap_is_atomic(window: Window, barrier: Barrier) -> None:
+    won = 0
+    for _ in range(ROUNDS):
+        old = window.load(1, 6)
+        if window.compare_swap(1, 6, old, old + 1) == old:
+            won += 1
+    window.fetch_add(0, 7, won)
+    barrier()
+    assert window.load(1, 6) == window.load(0, 7) > 0
+    barrier()
+    assert window.compare_swap(1, 6, -1, 99) != -1
+    assert window.load(1, 6) != 99, "a swap that does not match changes nothing"
+
+
+def check_put_is_there_after_flush(window: Window, barrier: Barrier) -> None:
+    other = 1 - window.rank
+    window.put(other, 10, b"abcdefghijk")
+    window.put(window.rank, 20, struct.pack("=q", 77))
+    window.flush(other)
+    window.flush(window.rank)
+    barrier()
+    first = window.get(window.rank, 10, 11)
+    second = window.get(other, 20, 8)
+    window.flush(window.rank)
+    window.flush(other)
+    assert bytes(first) == b"abcdefghijk"
+    assert struct.unpack("=q", second) == (77,)
+    assert window.load(other, 20) == 77, "a word that was put can be loaded"
+
+
+def check_data_before_the_word_that_announces_it(window: Window, barrier: Barrier) -> None:
+    """Rank 0 puts, flushes and stores; rank 1 must never see the store without the data."""
+    for number in range(1, ROUNDS):
+        if window.rank == 0:
+            window.put(0, 30, struct.pack("=qq", number, -number))
+            window.flush(0)
+            window.store(1, 40, number)
+            while window.load(0, 41) != number:
+                time.sleep(0)
+        else:
+            while window.load(1, 40) != number:
+                time.sleep(0)
+            data = window.get(0, 30, 16)
+            window.flush(0)
+            assert struct.unpack("=qq", data) == (number, -number)
+            window.store(0, 41, number)
+
+
+def check_operations_are_counted(window: Window, barrier: Barrier) -> None:
+    start = window.counts.copy()
+    other = 1 - window.rank
+    window.load(other, 0)
+    window.fetch_add(other, 50 + window.rank, 1)
+    window.compare_swap(other, 52 + window.rank, 0, 1)
+    window.store(other, 54, 1)
+    window.put(other, 55, b"x")
+    window.get(other, 56, 4)
+    window.flush(other)
+    window.load(window.rank, 0)
+    window.load_range(window.rank, 0, 3)
+    spent = window.counts.since(start)
+    assert (spent.remote, spent.local) == (6, 4)
+
+
+CHECKS: Final[dict[str, Check]] = {
+    name.removeprefix("check_"): check
+    for name, check in list(globals().items())
+    if name.startswith("check_")
+}
+
+
+def main() -> None:
+    from mpi4py import MPI
+
+    from weft.mpsc.mpi import MpiWindow, wait_for_all
+
+    comm = MPI.COMM_WORLD
+    for name, check in CHECKS.items():
+        window = MpiWindow(comm, SEGMENT_WORDS * 8)
+        wait_for_all(comm)
+        check(window, window.wait_for_all)
+        window.free()
+        print(f"passed {name}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
