@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import os
 import secrets
 import sys
 import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 
-from .check import Violation
-from .run import simulate
-
-
-def _one(seed: int) -> tuple[int, str]:
-    try:
-        simulate(seed)
-    except (Violation, AssertionError) as error:
-        return seed, str(error)
-    return seed, ""
+from .run import simulate, try_seed
 
 
 def main() -> int:
@@ -34,9 +26,9 @@ def main() -> int:
         return 0
     first = secrets.randbits(40) if asked.first is None else asked.first
     start, failed = time.monotonic(), []
-    with multiprocessing.get_context("spawn").Pool(os.cpu_count()) as pool:
+    with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as pool:
         seeds = range(first, first + asked.seeds)
-        for done, (seed, error) in enumerate(pool.imap_unordered(_one, seeds, chunksize=8), 1):
+        for done, (seed, error) in enumerate(pool.map(try_seed, seeds, chunksize=8), 1):
             if error:
                 failed.append(seed)
                 print(f"\nseed {seed}: {error}\nagain: make sim SEED={seed}", flush=True)

@@ -27,6 +27,15 @@ def simulate(seed: int, options: Options | None = None, mutant: str = "") -> Wor
     return world
 
 
+def try_seed(seed: int) -> tuple[int, str]:
+    """The seed, and what is wrong with it, if anything."""
+    try:
+        simulate(seed)
+    except AssertionError as error:
+        return seed, str(error)
+    return seed, ""
+
+
 def _work(world: World) -> None:
     rng, options = world.rng, world.options
     for number in range(options.pushes):
