@@ -181,7 +181,7 @@ class Exchange:
         """A message from the node. Raises ProtocolError when it is not one of ours."""
         try:
             reply = wire.decode_reply(frames[0])
-        except msgspec.MsgspecError as error:
+        except wire.MALFORMED as error:
             self._misread(frames[0], str(error))
             return
         call = self._calls.get(reply.rid)
@@ -226,7 +226,7 @@ class Exchange:
         )
         try:
             rid = _loose(frame)[0]
-        except (msgspec.MsgspecError, IndexError):
+        except (*wire.MALFORMED, IndexError):
             raise error from None
         call = self._calls.get(rid) if isinstance(rid, int) else None
         if call is None:

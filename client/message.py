@@ -124,7 +124,7 @@ def _unpack(
     for one, frame in zip(lent, frames, strict=True):
         try:
             bodies, headers, keys = msgspec.structs.astuple(wire.decode_payload(frame))
-        except msgspec.MsgspecError as error:
+        except wire.MALFORMED as error:
             raise ProtocolError(f"the node lent messages that cannot be read: {error}") from None
         if len(bodies) != one.count:
             raise ProtocolError(f"the node lent {one.count} messages and sent {len(bodies)}")

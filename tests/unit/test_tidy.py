@@ -23,6 +23,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "dht": {"persistence", "proto"},
     "server": {"dht", "persistence", "proto"},
     "client": {"dht", "proto"},
+    "mpsc": {"client"},  # its gateway alone; the queues stand by themselves
 }
 FOUNDATION = {"errors", "ids", "limits"}
 #: What `import weft` gives users is made by the client, so the client's commands may use it too.
@@ -87,6 +88,16 @@ def imports(path: Path) -> Iterator[str]:
                 yield from (f"weft.{alias.name}" for alias in node.names)
             else:
                 yield node.module
+
+
+def test_only_the_gateway_knows_the_client() -> None:
+    users = {
+        name_of(path)
+        for path in sources()
+        if name_of(path).startswith("mpsc/")
+        and any(name.startswith("weft.client") for name in imports(path))
+    }
+    assert users == {"mpsc/gateway.py"}
 
 
 # --- what ships -------------------------------------------------------------------------------
