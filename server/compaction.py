@@ -15,14 +15,19 @@ from typing import Final
 from weft.errors import StorageError
 from weft.limits import MIB
 from weft.persistence import layout
+from weft.persistence.leveldb import WRITE_BUFFER_BYTES
 from weft.persistence.store import Store
 
 from .log import fields
 
 log = logging.getLogger(__name__)
 
-#: Dead bytes that are not worth a rewrite: LevelDB's own logs and young tables.
+#: Dead bytes that are not worth a rewrite: LevelDB's own logs and young tables. Fewer are worth it
+#: when the disk is at its reserve.
 SLACK_BYTES: Final = 128 * MIB
+SLACK_FULL_BYTES: Final = 16 * MIB
+#: What a rewrite needs besides room for what lives: LevelDB first writes out what is in memory.
+ROOM_BYTES: Final = 2 * WRITE_BUFFER_BYTES
 
 
 class Compaction:
@@ -31,12 +36,15 @@ class Compaction:
         self._thread: threading.Thread | None = None
         self._after_bytes = 0  # what the last rewrite left: no use in trying again at once
 
-    def look(self, live_bytes: int) -> None:
-        """Starts a rewrite if it is worth it and none is going on."""
+    def look(self, live_bytes: int, free_bytes: int, *, full: bool) -> None:
+        """Starts a rewrite if it is worth it, if there is room for it, and if none is going on."""
         if self._thread is not None and self._thread.is_alive():
             return
+        if free_bytes < live_bytes + ROOM_BYTES:
+            return  # what lives is written again first, and a store that runs out of room fails
         size = self._store.size_bytes()
-        if size > 2 * live_bytes + SLACK_BYTES and size > self._after_bytes + SLACK_BYTES:
+        slack = SLACK_FULL_BYTES if full else SLACK_BYTES
+        if size > 2 * live_bytes + slack and size > self._after_bytes + slack:
             log.info("compacting", extra=fields(store_bytes=size, live_bytes=live_bytes))
             self._thread = threading.Thread(target=self._compact, name="compaction", daemon=True)
             self._thread.start()

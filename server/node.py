@@ -25,6 +25,7 @@ import zmq
 
 from weft.errors import StorageError
 from weft.persistence.directory import DataDirectory
+from weft.persistence.leveldb import WRITE_BUFFER_BYTES
 from weft.persistence.store import Store
 from weft.proto import wire
 
@@ -43,7 +44,7 @@ from .zmq_edge import ROUND_MESSAGES_MAX, Caller, ZmqEdge
 log = logging.getLogger(__name__)
 
 #: How often the store's size is compared with what is alive.
-_LOOK_US: Final = 10_000_000
+_LOOK_US: Final = 1_000_000
 _FAILED: Final = wire.Failure(
     "UNAVAILABLE", "the node has failed: this may or may not have been done", True
 )
@@ -58,7 +59,7 @@ class Node:
         self._sync = config.durability == "disk"
         self._clock = Clock()
         self._started_us = self._clock.now_us()
-        self._space = Space(directory.free_bytes, config.reserve_bytes)
+        self._space = Space(directory.free_bytes, config.reserve_bytes, WRITE_BUFFER_BYTES)
         self._compaction = Compaction(store)
         self._inbox = Inbox()
         self._edge = ZmqEdge(config.zmq_address)
@@ -161,7 +162,7 @@ class Node:
         if now >= self._look_at:
             self._look_at = now + _LOOK_US
             live = sum(queue.bytes for queue in engine.state.queues.values())
-            self._compaction.look(live)
+            self._compaction.look(live, self._space.free_bytes, full=self._space.full)
 
     def _handle(self, request: wire.AnyRequest, payload: Sequence[bytes], to: object) -> None:
         if self._stopping:

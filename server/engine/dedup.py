@@ -81,6 +81,12 @@ class DedupWindow:
         else:
             batches.add(batch)
 
+    def restore_many(self, expires: int, producer: int, batches: list[int]) -> None:
+        """What a restart has found, without a step for each."""
+        for start in range(0, len(batches), _GROUP_IDS_MAX):
+            some = batches[start : start + _GROUP_IDS_MAX]
+            self._room(expires, len(some)).ids.setdefault(producer, set()).update(some)
+
     def restore_key(self, expires: int, key: str, first: First) -> None:
         self._room(expires).keys[key] = first
 
@@ -105,16 +111,16 @@ class DedupWindow:
         for number in [n for n in self._groups if (n + 1) * self._span <= current]:
             self._size -= sum(group.size for group in self._groups.pop(number))
 
-    def _room(self, expires: int) -> _Group:
-        """The group for one more entry, which is counted; beyond the limit the oldest goes."""
+    def _room(self, expires: int, count: int = 1) -> _Group:
+        """The group for so many more, which are counted; beyond the limit the oldest go."""
         groups = self._groups.get(expires // self._span)
         if groups is None:
             groups = self._groups[expires // self._span] = [_Group()]
-        elif groups[-1].size >= _GROUP_IDS_MAX:
+        elif groups[-1].size + count > _GROUP_IDS_MAX:
             groups.append(_Group())
         group = groups[-1]
-        group.size += 1
-        self._size += 1
+        group.size += count
+        self._size += count
         while self._size > DEDUP_IDS_MAX:
             self._forget_oldest()
         return group

@@ -7,7 +7,7 @@ the node. What a purge or delete had no time to sweep away is recognised by its 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import msgspec
 
@@ -16,7 +16,7 @@ from weft.persistence import layout
 from . import head
 from . import queue as stored
 from .batch import Batch
-from .dedup import SLICE_US, First
+from .dedup import First, expiry_slice
 from .handle import pack as pack_handle
 from .head import Head
 from .push import admit, admit_all, readmit
@@ -56,16 +56,26 @@ def _batches(state: State) -> None:
     by_id = state.by_id
     now, last_stamp = state.now, state.last_stamp
     decode, unpack_batch = head.decode, layout.unpack_batch
-    remember = {queue.created: _memory(queue, state.now) for queue in state.queues.values()}
+    #: Each queue's window in microseconds, and what was pushed lately: by queue, slice, producer.
+    windows = {queue.created: queue.dedup.window_ms * 1000 for queue in state.queues.values()}
+    seen: dict[tuple[int, int, int], list[int]] = {}
     for key, data in _scan(state, layout.HEAD):
         found = decode(data)
         partition, lsn = unpack_batch(key)
         stamp, queue_id = found.stamp, found.queue
         if stamp > last_stamp:
             last_stamp = stamp
-        window = remember.get(created_of(queue_id))
-        if window is not None and stamp >= window[0]:
-            window[1](stamp, found.producer, found.batch, found.dedup_key, found.count)
+        created = created_of(queue_id)
+        window = windows.get(created)
+        if window and stamp >= now - window:
+            pushed = created, expiry_slice(stamp, window // 1000), found.producer
+            if pushed in seen:
+                seen[pushed].append(found.batch)
+            else:
+                seen[pushed] = [found.batch]
+            if found.dedup_key is not None:
+                first = First(found.producer, found.batch, found.count)
+                state.by_created[created].dedup.restore_key(pushed[1], found.dedup_key, first)
         if not _untouched(found):
             _restore(state, Batch.load(partition, lsn, found), dead)
         elif queue_id not in by_id:
@@ -79,15 +89,12 @@ def _batches(state: State) -> None:
                 handles = fresh[place] = []
             handles.append(pack_handle(stamp, partition, lsn, found.count, found.size))
     state.last_stamp = last_stamp
+    for (created, expires, producer), batches in seen.items():
+        state.by_created[created].dedup.restore_many(expires, producer, batches)
     for (queue_id, priority), handles in fresh.items():
         admit_all(by_id[queue_id], priority, handles)
     if dead:
         state.jobs.append(remove(state, dead))
-
-
-def _memory(queue: Queue, now: int) -> tuple[int, Callable[..., None]]:
-    """Pushes before this stamp need not be remembered; the others are told to the window."""
-    return now - queue.dedup.window_ms * 1000 - SLICE_US, queue.dedup.add
 
 
 def _restore(state: State, batch: Batch, dead: list[Batch]) -> None:
