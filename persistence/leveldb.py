@@ -50,8 +50,8 @@ from .turnstile import Turnstile
 WRITE_BUFFER_BYTES: Final = 32 * MIB
 #: Tables kept open; each costs a file descriptor and its index in memory.
 OPEN_FILES_MAX: Final = 512
-#: One table. Payloads are large: the default of 2 MiB would hold a dozen of them, and draining
-#: 2 GB of 150 KiB payloads took a third longer with it.
+#: One table. Payloads are large: the default of 2 MiB would hold a dozen of them, and merging would
+#: open and close files all the time.
 TABLE_BYTES_MAX: Final = 16 * MIB
 #: Heads are read by scans and payloads are larger than any block: a middle size serves both.
 BLOCK_BYTES: Final = 16 * KIB
