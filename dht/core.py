@@ -1,9 +1,8 @@
 """The cluster core of one node: the register, the replicas, who is alive. Pure.
 
 Driven like the queue engine, round by round: ``begin(now)``, any number of ``receive`` and
-``propose``, ``end()`` for the changes to be written (synced), and only then ``take_sends()`` and
-``take_outcomes()``. So nothing is said before what it rests on is durable, and that rule stands in
-one place, the driver.
+``propose``, ``end()`` for the changes to be written (synced), and only then ``take_sends()``. So
+nothing is said before what it rests on is durable, and that rule stands in one place, the driver.
 
 A silent peer is only a *suspicion*: it makes this node wish for a view without that peer, and the
 register decides. No safety rule looks at the clock.
@@ -12,7 +11,7 @@ register decides. No safety rule looks at the clock.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -21,7 +20,8 @@ from weft.persistence.overlay import Overlay
 from weft.persistence.store import Change, Reader
 
 from . import view as views
-from .log import Log
+from .confirmation import Confirmations
+from .log import Changes
 from .messages import (
     Accept,
     Accepted,
@@ -29,19 +29,31 @@ from .messages import (
     AnyMessage,
     Append,
     Appended,
+    Commits,
+    Confirm,
+    Confirmed,
     Fenced,
     Fetch,
     Fetched,
+    Install,
+    Installed,
     Need,
+    PartitionMessage,
     Ping,
     Prepare,
     Promise,
     Reject,
     Seal,
     Sealed,
+    ViewMessage,
 )
+from .mutant import Mutant
+from .pending import Pending
+from .planner import Size
 from .register import Proposer, Vote, Voter
-from .replica import Mutant, Replica, Role
+from .replica import Replica
+from .role import Role
+from .steward import Steward
 from .view import NOTHING, Member, Place, View
 
 
@@ -52,28 +64,21 @@ class Pace(NamedTuple):
     suspect: int = 1_000_000
     again: int = 100_000
     backoff: int = 50_000
+    #: How long a node may be silent before others hold its data in its stead.
+    grace: int = 600_000_000
 
 
-class Size(NamedTuple):
-    """How many copies."""
+#: Ticks (`again`) between two looks at what a follower has and was never told to be committed.
+_ASK_TICKS: Final = 10
+#: States that are handed over leave room for the daily work: so much between two ticks (`again`).
+INSTALL_BYTES_PER_TICK: Final = 8 << 20
 
-    min_sync: int = 2
-    sync: int = 2
-    learners: int = 1
-
-
-class Outcome(NamedTuple):
-    """What became of a proposal: its lsn, or None when nobody can say."""
-
-    to: object
-    lsn: int | None
-
-
-PACE = Pace()
-SIZE = Size()
+PACE: Final = Pace()
+SIZE: Final = Size()
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode_view = msgspec.msgpack.Decoder(View).decode
+encode_view = _encode
+decode_view = msgspec.msgpack.Decoder(View).decode
 _decode_vote = msgspec.msgpack.Decoder(Vote).decode
 _decode_int = msgspec.msgpack.Decoder(int).decode
 
@@ -86,14 +91,18 @@ class Core:
         node: str,
         store: Reader,
         *,
+        partitions: int,
         pace: Pace = PACE,
         size: Size = SIZE,
         entropy: Callable[[int], int],
     ) -> None:
         self.node = node
+        self.catalogue = partitions
         self._overlay = Overlay(store)
-        self._pace = pace
-        self._size = size
+        #: The store as this node's own proposals have made it, committed or not.
+        self.pending = Pending(store, partitions)
+        self.pace = pace
+        self.size = size
         self._entropy = entropy  # a random number below its argument
         self.mutant = Mutant()
         self.now = 0
@@ -102,20 +111,37 @@ class Core:
         self.voter = Voter(Vote(), self._save_vote)
         self.proposer = Proposer(node, 0)
         self.replicas: dict[int, Replica] = {}
-        self._heard: dict[str, int] = {}
+        self._busy: set[int] = set()  # replicas that may have something to say again
+        self._unapplied: set[int] = set()  # replicas with committed entries that are not applied
+        self._steward = Steward(self)
+        self._confirmations = Confirmations(self)
+        self.heard: dict[str, int] = {}
+        #: Whether this node's disk is at its reserve, and whose else is.
+        self.full = False
+        self.full_peers: set[str] = set()
+        self._budget = 0
         self._suspected: dict[str, int] = {}
         self._sends: list[tuple[str, AnyMessage]] = []
-        self._outcomes: list[Outcome] = []
-        self._ping_at = self._again_at = self._try_at = 0
+        self._ping_at = self._again_at = self._try_at = self._ask_at = 0
         self._try_until = 0
+        #: Partitions whose role, place or commit may have changed.
+        self.stirred: set[int] = set()
+        #: Catalogue records that were applied, and partitions whose state was replaced.
+        self.queues_changed: list[tuple[bytes, bytes | None]] = []
+        self.states_replaced: list[int] = []
 
     # --- start ----------------------------------------------------------------------------
 
-    def found(self, member: Member, partitions: int) -> None:
-        """The first node of a new cluster. Called once, on an empty store."""
-        first = views.found(self.node, member, partitions)
+    def found(self, member: Member) -> None:
+        """The first node of a new cluster. Called once, on an empty store, before `recover`."""
+        first = views.found(self.node, member, self.catalogue)
         self._save_vote(Vote((0, 0, self.node), (0, 0, self.node), first))
         self._overlay.put(_VIEW, _encode(first))
+
+    @property
+    def founded(self) -> bool:
+        """Whether this store is in a cluster."""
+        return self._overlay.read(_VIEW) is not None
 
     def recover(self, now: int) -> None:
         """Everything from the store. A fresh process leads nothing until its epoch was raised."""
@@ -125,26 +151,27 @@ class Core:
         self._overlay.put(_BOOT, _encode(self.boot))
         vote = self._overlay.read(_VOTE)
         self.voter = Voter(_decode_vote(vote) if vote is not None else Vote(), self._save_vote)
-        self.proposer = Proposer(self.node, self.boot)
+        if self.mutant.reused_ballot:
+            self.proposer = Proposer(self.node, 0)
+        else:
+            # Above what this node itself has promised: its own first try is not refused by itself.
+            self.proposer = Proposer(self.node, self.boot, self.voter.vote.promised[0])
         view = self._overlay.read(_VIEW)
         if view is not None:
-            known = _decode_view(view)
             # Not `learn`: what this node led before it stopped, it does not lead now.
-            self.view = known
-            for number, place in enumerate(known.places):
+            self.view = decode_view(view)
+            for number, place in enumerate(self.view.places):
                 replica = self._replica(number)
-                replica.place = place
-            if self.node in known.members:
+                replica.place, replica.min_sync = place, self.view.min_sync
+                if replica.asks:
+                    self._busy.add(number)
+            if self.node in self.view.members:
                 self.proposer.wish(views.restart(self.node))
 
     def _replica(self, number: int) -> Replica:
         replica = self.replicas.get(number)
         if replica is None:
-            log = Log(number, self._overlay)
-            log.recover()
-            data = self._overlay.read(layout.partition(number))
-            promised = _decode_int(data) if data is not None else 0
-            replica = Replica(number, self.node, log, promised, self, self._size.min_sync)
+            replica = Replica(number, self.node, self._overlay, self.catalogue, self)
             replica.mutant = self.mutant
             self.replicas[number] = replica
         return replica
@@ -155,14 +182,15 @@ class Core:
         assert now >= self.now, "time goes forward"
         self.now = now
 
-    def receive(self, sender: str, message: AnyMessage) -> None:
+    def receive(self, sender: str, message: ViewMessage | PartitionMessage) -> None:
         """A message of a peer. Whoever was removed from the view is not heard."""
         known = sender in self.view.members or not self.view.members
         if not known and not isinstance(message, (Announce, Ping)):
             return
-        self._heard[sender] = self.now
+        self.heard[sender] = self.now
         match message:
             case Ping():
+                (self.full_peers.add if message.full else self.full_peers.discard)(sender)
                 if message.version < self.view.version:
                     self._sends.append((sender, Announce(self.view)))
                 elif message.version > self.view.version:
@@ -179,15 +207,29 @@ class Core:
                 self.proposer.accepted(sender, message)
             case Reject():
                 self.proposer.reject(message)
+            case Commits():
+                for number, epoch, lsn in message.commits:
+                    replica = self.replicas.get(number)
+                    if replica is not None:
+                        replica.hear_commit(epoch, lsn)
+                        self._note_commit(replica)
+            case Confirm():
+                self._confirmations.asked(sender, message)
+            case Confirmed():
+                self._confirmations.answered(sender, message)
             case _:
                 self._partition(sender, message)
 
-    def _partition(
-        self,
-        sender: str,
-        message: Seal | Sealed | Fetch | Fetched | Append | Appended | Need | Fenced,
-    ) -> None:
+    def _partition(self, sender: str, message: PartitionMessage) -> None:
+        if not 0 <= message.partition <= self.catalogue:
+            return
         replica = self._replica(message.partition)
+        place = replica.place
+        late = isinstance(message, Append | Install) and message.epoch <= place.epoch
+        if late and not place.holds(self.node):
+            return  # for a learner that is none any more
+        self._busy.add(message.partition)
+        self.stirred.add(message.partition)
         match message:
             case Seal():
                 replica.seal(sender, message)
@@ -203,8 +245,13 @@ class Core:
                 replica.appended(sender, message)
             case Need():
                 replica.need(sender, message)
+            case Install():
+                replica.install(sender, message)
+            case Installed():
+                replica.installed(sender, message)
             case Fenced():
                 replica.fenced(sender, message)
+        self._note_commit(replica)
 
     def learn(self, view: View) -> None:
         """A chosen view. Older ones are old news."""
@@ -212,23 +259,88 @@ class Core:
             return
         self.view = view
         self._overlay.put(_VIEW, _encode(view))
+        if self.node not in view.members:
+            self.proposer.forget()
         for number, place in enumerate(view.places):
-            self._replica(number).learn(place)
+            replica = self._replica(number)
+            replica.learn(place, view.min_sync)
+            self._busy.add(number)
+            self.stirred.add(number)
+            if not place.holds(self.node) and not replica.empty:
+                replica.wipe()
+            if replica.role is Role.IDLE:
+                self.pending.drop(number)
 
-    def propose(self, number: int, data: bytes, to: object) -> bool:
-        """Whether this node is the one to ask. The outcome follows when it is known."""
-        return self._replica(number).propose(data, to) is not None
+    def serving(self, number: int) -> bool:
+        """Whether this node leads a partition, and its state is all there."""
+        replica = self.replicas.get(number)
+        return replica is not None and replica.serving
+
+    def settled(self, number: int) -> bool:
+        """Whether everything in a partition's log is in the store's state."""
+        replica = self.replicas[number]
+        return replica.applied == replica.log.end
+
+    def propose(self, number: int, changes: list[Change]) -> int:
+        """Changes of one partition's state as one entry; the lsn that `committed` must reach."""
+        puts: list[tuple[bytes, bytes]] = []
+        deletes: list[bytes] = []
+        bodies: list[tuple[bytes, bytes | None]] = []
+        for key, value in changes:
+            if value is None:
+                deletes.append(key)
+            elif key[:1] == layout.BODY:
+                bodies.append((key, value))
+            else:
+                puts.append((key, value))
+        replica = self.replicas[number]
+        made = Changes(puts, deletes, [key for key, _ in bodies])
+        lsn = replica.propose(made, bodies)
+        if lsn > replica.committed:
+            self.pending.add(number, lsn, made)
+        self._note_commit(replica)
+        return lsn
+
+    def committed(self, number: int) -> int:
+        return self.replicas[number].committed
+
+    def confirm(self, number: int) -> int:
+        """Asks the others whether this node still leads; the ticket `confirmed` must reach."""
+        return self._confirmations.ask(number)
+
+    def confirmed(self, number: int) -> int:
+        return self._confirmations.level(number)
 
     def wish(self, change: views.Change) -> None:
         """Asks for a change of the view."""
         self.proposer.wish(change)
 
-    def end(self) -> list[Change]:
-        """The round ends: what is due is said, and all changes are given out to be written."""
-        self._tick()
+    def end(self, *, hurry: bool = False) -> list[Change]:
+        """The round ends: what is due is said, and all changes are given out to be written.
+
+        Committed entries go into the state with a write that is made anyway, or after a while, or
+        at once when somebody waits for it (`hurry`).
+        """
+        quiet = self.now < self._ping_at and self.now < self._again_at and self.proposer.idle
+        if quiet and not (hurry or self._sends or self._overlay.dirty):
+            return []
+        ticked = self._tick()
         self._drive_proposer()
         self._loop_back()
+        if hurry or ticked or self._overlay.dirty:
+            self._apply()
         return self._overlay.take()
+
+    def _apply(self) -> None:
+        for number in list(self._unapplied):
+            replica = self.replicas[number]
+            replica.apply()
+            if replica.applied >= replica.committed:
+                self._unapplied.discard(number)
+
+    def _note_commit(self, replica: Replica) -> None:
+        if replica.committed > replica.applied:
+            self._unapplied.add(replica.number)
 
     def next_due(self) -> int:
         """When the core next has something to say by itself."""
@@ -238,12 +350,9 @@ class Core:
         return due
 
     def take_sends(self) -> list[tuple[str, AnyMessage]]:
+        self._confirmations.send()
         sends, self._sends = self._sends, []
         return sends
-
-    def take_outcomes(self) -> list[Outcome]:
-        outcomes, self._outcomes = self._outcomes, []
-        return outcomes
 
     # --- inside ---------------------------------------------------------------------------
 
@@ -255,7 +364,7 @@ class Core:
                 return
             self._sends = [each for each in self._sends if each[0] != self.node]
             for message in own:
-                self.receive(self.node, message)
+                self.receive(self.node, message)  # type: ignore[arg-type]
             self._drive_proposer()
 
     def _drive_proposer(self) -> None:
@@ -268,34 +377,71 @@ class Core:
         proposer.chosen.clear()
         if proposer.lost:
             proposer.lost = False
-            self._try_at = self.now + self._entropy(2 * self._pace.backoff)
+            self._try_at = self.now + self._entropy(2 * self.pace.backoff)
         if proposer.idle or not self.view.members or self.now < self._try_at:
             return
         if not proposer.trying or self.now >= self._try_until:
-            self._try_until = self.now + self._pace.suspect + self._entropy(self._pace.backoff)
+            self._try_until = self.now + self.pace.suspect + self._entropy(self.pace.backoff)
             proposer.start(self.view)
             self._sends.extend(proposer.sends)
             proposer.sends.clear()
 
-    def _tick(self) -> None:
+    def _tick(self) -> bool:
+        """Whether it was time to say things again."""
         if self.now >= self._ping_at:
-            self._ping_at = self.now + self._pace.ping
-            ping = Ping(self.view.version)
+            self._ping_at = self.now + self.pace.ping
+            ping = Ping(self.view.version, self.full)
             self._sends.extend((node, ping) for node in self.view.members if node != self.node)
             self._suspect()
-        if self.now >= self._again_at:
-            self._again_at = self.now + self._pace.again
-            for replica in self.replicas.values():
-                if replica.role is not Role.IDLE:
-                    replica.say_again()
-                    self._tend(replica)
+        if self.now < self._again_at:
+            return False
+        self._again_at = self.now + self.pace.again
+        self._budget = INSTALL_BYTES_PER_TICK
+        if self.now >= self._ask_at:
+            self._ask_at = self.now + _ASK_TICKS * self.pace.again
+            self._ask_for_commits()
+        for number in list(self._busy):
+            replica = self.replicas[number]
+            if replica.role is Role.IDLE and not replica.asks:
+                self._busy.discard(number)
+            else:
+                replica.say_again()
+        self._confirmations.say_again()
+        self._tell_commits()
+        self._steward.tend()
+        return True
+
+    def _ask_for_commits(self) -> None:
+        """A follower behind a cut may have missed the word: entries that stay uncommitted for long
+        are asked about."""
+        for number, replica in self.replicas.items():
+            if replica.role is Role.IDLE and replica.log.end > replica.committed:
+                replica.asks = True
+                self._busy.add(number)
+
+    def _tell_commits(self) -> None:
+        """One message for each node, and no answer: what is lost is said with the next entries."""
+        news: dict[str, list[tuple[int, int, int]]] = {}
+        for number in self._busy:
+            replica = self.replicas[number]
+            if replica.role is Role.ACTIVE:
+                for follower in replica.followers:
+                    if (lsn := replica.news(follower)) is not None:
+                        news.setdefault(follower, []).append((number, replica.place.epoch, lsn))
+        for node, commits in news.items():
+            self._sends.append((node, Commits(commits)))
 
     def alive(self, node: str) -> bool:
-        return node == self.node or self.now - self._heard.get(node, 0) < self._pace.suspect
+        """Whether it was heard lately; who has said that it stops is gone already."""
+        if node == self.node:
+            return True
+        member = self.view.members.get(node)
+        stopped = member is not None and member.state == "stopped"
+        return not stopped and self.now - self.heard.get(node, 0) < self.pace.suspect
 
     def _suspect(self) -> None:
         for node in self.view.members:
-            self._heard.setdefault(node, self.now)
+            self.heard.setdefault(node, self.now)
             if self.alive(node) or self.now < self._suspected.get(node, 0):
                 continue
             epochs = {
@@ -304,28 +450,9 @@ class Core:
                 if self.node in place.sync and node in place.sync
             }
             if epochs:
-                self._suspected[node] = self.now + self._pace.suspect
+                self._suspected[node] = self.now + self.pace.suspect
                 change = views.suspect(self.node, node, epochs)
                 self.proposer.wish(_unclean(change) if self.mutant.unclean_election else change)
-
-    def _tend(self, replica: Replica) -> None:
-        """A primary sees to it that its partition has enough copies."""
-        if replica.role is not Role.ACTIVE or not self.proposer.idle:
-            return
-        place, number = replica.place, replica.number
-        ready = replica.want_grow(self._size.sync, self.alive)
-        if ready is not None:
-            self.proposer.wish(views.grow(number, place.epoch, ready))
-            return
-        wanted = self._size.sync + self._size.learners - len(place.sync) - len(place.learners)
-        spare = [
-            node
-            for node, member in sorted(self.view.members.items())
-            if member.state == "active" and not place.holds(node) and self.alive(node)
-        ]
-        if wanted > 0 and spare:
-            chosen = spare[number % len(spare)]
-            self.proposer.wish(views.learn(number, place.epoch, (*place.learners, chosen)))
 
     def _save_vote(self, vote: Vote) -> None:
         if self.mutant.forgetful_voter and vote.promised[0]:
@@ -334,14 +461,23 @@ class Core:
 
     # --- what replicas have to say (``replica.Outbox``) -------------------------------------
 
-    def promise(self, partition: int, epoch: int) -> None:
-        self._overlay.put(layout.partition(partition), _encode(epoch))
-
     def send(self, to: str, message: AnyMessage) -> None:
         self._sends.append((to, message))
 
-    def outcome(self, to: object, lsn: int | None) -> None:
-        self._outcomes.append(Outcome(to, lsn))
+    def may_install(self, size: int) -> bool:
+        if self._budget <= 0:
+            return False
+        self._budget -= size
+        return True
+
+    def applied(self, partition: int, lsn: int, changes: Changes) -> None:
+        self.pending.settle(partition, lsn, changes)
+        if partition == self.catalogue:
+            self.queues_changed += changes.puts
+            self.queues_changed += [(key, None) for key in changes.deletes]
+
+    def replaced(self, partition: int) -> None:
+        self.states_replaced.append(partition)
 
 
 def _unclean(change: views.Change) -> views.Change:

@@ -1,13 +1,20 @@
 """A partition's log: entries numbered without a gap, each with the epoch that made it.
 
+An entry is what one round changes in a partition's state: keys with their new values, and keys that
+are gone. Payloads (``bodies``) are large and never change, so they are not written twice: an entry
+names them and they stand in the store under their own keys from the moment it is appended; the
+heads that make them count are written when the entry is *applied*, once it is committed.
+
 Two logs that have the same (lsn, epoch) somewhere are equal up to there, because an epoch has one
 primary and that numbers each entry once. So a log's *lineage*, the first lsn of each epoch in it,
-is enough to find how far two logs agree.
+is enough to find how far two logs agree. Entries that are applied are dropped from the front; the
+last one that was dropped is the *base*, and the lineage begins with it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
@@ -17,107 +24,173 @@ from weft.persistence.overlay import Overlay
 
 from .messages import Entry, Lineage
 
-
-class Record(msgspec.Struct, array_like=True, frozen=True):
-    """An entry as it is stored."""
-
-    epoch: int
-    data: bytes
+_EPOCH_BYTES: Final = 8
+#: Bytes of entries in one message, about: a single entry may be larger.
+SHIP_BYTES_MAX: Final = 4 << 20
 
 
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Record).decode
+class Changes(msgspec.Struct, array_like=True, frozen=True):
+    """What an entry does. Values are sealed records, as they stand in the store."""
+
+    puts: list[tuple[bytes, bytes]]
+    deletes: list[bytes]
+    #: Keys of payloads that it brings.
+    bodies: list[bytes]
+
+
+encode = msgspec.msgpack.Encoder().encode
+decode = msgspec.msgpack.Decoder(Changes).decode
 
 
 class Log:
     def __init__(self, partition: int, overlay: Overlay) -> None:
         self._partition = partition
         self._overlay = overlay
-        self.lineage: Lineage = []
+        self.lineage: Lineage = [(0, 0)]
         self.end = 0
+        #: Entries that are not applied yet, to be applied and shipped without reading the disk.
+        self._fresh: dict[int, Entry] = {}
 
-    def recover(self) -> None:
+    @property
+    def base(self) -> int:
+        return self.lineage[0][1]
+
+    def recover(self, base: int, base_epoch: int) -> None:
         """Reads it back, and sees that nothing is missing in between."""
-        for key, data in self._overlay.scan(*layout.log_range(self._partition)):
+        self.lineage, self.end = [(base_epoch, base)], base
+        for key, data in self._overlay.scan(*layout.log_range(self._partition, base)):
             lsn = layout.unpack_log(key)
             if lsn != self.end + 1:
                 raise StoreDamaged(
                     f"{self._overlay.path} has lost entries {self.end + 1} to {lsn - 1} of "
                     f"partition {self._partition}"
                 )
-            self._note(lsn, _decode(data).epoch)
+            self._note(lsn, int.from_bytes(data[:_EPOCH_BYTES], "big"))
 
     @property
     def last(self) -> tuple[int, int]:
-        """(epoch, lsn) of the last entry: the greater, the more the log holds."""
-        return (self.lineage[-1][0] if self.lineage else 0, self.end)
+        return last_of(self.lineage, self.end)
 
     def epoch_at(self, lsn: int) -> int:
-        """The epoch of an entry; 0 before the first."""
-        assert 0 <= lsn <= self.end
+        """The epoch of an entry; it is known from the base on."""
+        assert self.base <= lsn <= self.end
         for epoch, first in reversed(self.lineage):
             if lsn >= first:
                 return epoch
-        return 0
+        raise AssertionError("the lineage begins with the base")
 
     def has(self, lsn: int, epoch: int) -> bool:
-        return lsn <= self.end and self.epoch_at(lsn) == epoch
+        """Whether this log is equal to one with such an entry, up to there."""
+        return self.base <= lsn <= self.end and self.epoch_at(lsn) == epoch
 
-    def append(self, epoch: int, data: bytes) -> int:
+    def append(self, epoch: int, data: bytes, bodies: list[tuple[bytes, bytes | None]]) -> int:
         lsn = self.end + 1
-        self._overlay.put(layout.log(self._partition, lsn), _encode(Record(epoch, data)))
+        record = epoch.to_bytes(_EPOCH_BYTES, "big") + data
+        self._overlay.put(layout.log(self._partition, lsn), record)
+        for key, value in bodies:
+            if value is not None:
+                self._overlay.put_record(key, value)
+        self._fresh[lsn] = (lsn, epoch, data, bodies)
         self._note(lsn, epoch)
         return lsn
 
     def take(self, entries: Sequence[Entry]) -> None:
         """Entries of the primary's log. What is here already stays; what contradicts is cut off."""
-        for lsn, epoch, data in entries:
+        for lsn, epoch, data, bodies in entries:
             if lsn <= self.end:
-                if self.epoch_at(lsn) == epoch:
+                if lsn <= self.base or self.epoch_at(lsn) == epoch:
                     continue
                 self.cut(lsn)
             assert lsn == self.end + 1, "entries follow each other"
-            self.append(epoch, data)
+            self.append(epoch, data, bodies)
 
     def cut(self, first: int) -> None:
         """Drops the entries from `first` on: they were never acknowledged."""
+        assert first > self.base, "what is applied was acknowledged"
         for lsn in range(first, self.end + 1):
+            for body in self.changes(lsn).bodies:
+                self._overlay.delete(body)
             self._overlay.delete(layout.log(self._partition, lsn))
+            self._fresh.pop(lsn, None)
         self.end = first - 1
-        while self.lineage and self.lineage[-1][1] > self.end:
+        while self.lineage[-1][1] > self.end:
             self.lineage.pop()
 
+    def applied(self, lsn: int) -> None:
+        """The entry is in the state now, and need not be kept at hand."""
+        self._fresh.pop(lsn, None)
+
+    def trim(self, last: int) -> None:
+        """Drops entries up to `last` from the front: all of them are applied."""
+        if last <= self.base:
+            return
+        epoch = self.epoch_at(last)
+        for lsn in range(self.base + 1, last + 1):
+            self._overlay.delete(layout.log(self._partition, lsn))
+        kept = [each for each in self.lineage if each[1] > last]
+        self.lineage = [(epoch, last), *kept]
+
+    def restart(self, lsn: int, epoch: int) -> None:
+        """An empty log that goes on after `lsn`, whose state is in the store."""
+        for key, _ in self._overlay.scan(*layout.log_range(self._partition, 0)):
+            self._overlay.delete(key)
+        for fresh in self._fresh:
+            self._overlay.delete(layout.log(self._partition, fresh))
+        self._fresh.clear()
+        self.lineage, self.end = [(epoch, lsn)], lsn
+
+    def changes(self, lsn: int) -> Changes:
+        fresh = self._fresh.get(lsn)
+        return decode(fresh[2] if fresh is not None else self._read(lsn)[1])
+
     def entries(self, first: int, limit: int) -> list[Entry]:
-        return [
-            (lsn, *self._read(lsn)) for lsn in range(first, min(self.end, first + limit - 1) + 1)
-        ]
+        found: list[Entry] = []
+        size = 0
+        for lsn in range(first, min(self.end, first + limit - 1) + 1):
+            entry = self._fresh.get(lsn)
+            if entry is None:
+                epoch, data = self._read(lsn)
+                bodies = [(key, self._overlay.read_record(key)) for key in decode(data).bodies]
+                entry = (lsn, epoch, data, bodies)
+            size += len(entry[2]) + sum(len(value) for _, value in entry[3] if value is not None)
+            if found and size > SHIP_BYTES_MAX:
+                break
+            found.append(entry)
+        return found
 
     def _read(self, lsn: int) -> tuple[int, bytes]:
-        data = self._overlay.read(layout.log(self._partition, lsn))
-        if data is None:
+        record = self._overlay.read(layout.log(self._partition, lsn))
+        if record is None:
             raise StoreDamaged(
                 f"{self._overlay.path} has lost entry {lsn} of partition {self._partition}"
             )
-        record = _decode(data)
-        return record.epoch, record.data
+        return int.from_bytes(record[:_EPOCH_BYTES], "big"), bytes(record[_EPOCH_BYTES:])
 
     def _note(self, lsn: int, epoch: int) -> None:
-        assert not self.lineage or epoch >= self.lineage[-1][0], "epochs only grow"
-        if not self.lineage or self.lineage[-1][0] != epoch:
+        assert epoch >= self.lineage[-1][0], "epochs only grow"
+        if self.lineage[-1][0] != epoch:
             self.lineage.append((epoch, lsn))
         self.end = lsn
 
 
-def agree(left: Lineage, left_end: int, right: Lineage, right_end: int) -> int:
-    """The last lsn up to which two logs are equal."""
-    common = 0
-    for number, (ours, theirs) in enumerate(zip(left, right, strict=False)):
-        if tuple(ours) != tuple(theirs):
-            break
-        common = min(_stop(left, left_end, number), _stop(right, right_end, number))
-        if _stop(left, left_end, number) != _stop(right, right_end, number):
-            break
-    return common
+def last_of(lineage: Lineage, end: int) -> tuple[int, int]:
+    """(epoch, lsn) of the last entry of a log: the greater, the more it holds."""
+    return (lineage[-1][0] if lineage else 0, end)
+
+
+def agree(left: Lineage, left_end: int, right: Lineage, right_end: int) -> int | None:
+    """The last lsn up to which two logs are equal; None when one begins after the other's end.
+
+    The newest epoch that both have decides: its entries were numbered by one primary.
+    """
+    first = {epoch: number for number, (epoch, _) in enumerate(left)}
+    for number in range(len(right) - 1, -1, -1):
+        epoch, begin = right[number]
+        ours = first.get(epoch)
+        if ours is not None:
+            common = min(_stop(left, left_end, ours), _stop(right, right_end, number))
+            return common if common >= max(left[ours][1], begin) else None
+    return None
 
 
 def _stop(lineage: Lineage, end: int, number: int) -> int:

@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import msgspec
 
+from weft.proto import wire
+
 from .view import View
 
 #: (counter, boot, node): a boot is raised at each start, so no ballot is ever used twice.
 Ballot = tuple[int, int, str]
-#: The epochs of a log and the first lsn of each, in order.
+#: The epochs of a log and the first lsn of each, in order; it begins with the log's base.
 Lineage = list[tuple[int, int]]
-#: (lsn, epoch, data).
-Entry = tuple[int, int, bytes]
+#: (lsn, epoch, changes, payloads by key: None for one that is gone again).
+Entry = tuple[int, int, bytes, list[tuple[bytes, bytes | None]]]
+#: A key and its sealed value.
+Row = tuple[bytes, bytes]
 
 
 class Message(msgspec.Struct, array_like=True, frozen=True):
@@ -62,6 +66,8 @@ class Ping(Message, frozen=True, tag="ping"):
     """I am here, and know this version of the view."""
 
     version: int
+    #: My disk is at its reserve: no more pushes, please.
+    full: bool = False
 
 
 # --- partitions -------------------------------------------------------------------------------
@@ -103,6 +109,10 @@ class Append(Message, frozen=True, tag="append"):
     epoch: int
     previous: tuple[int, int]
     entries: list[Entry]
+    #: What is committed, and so may be applied.
+    committed: int
+    #: What no follower will ask for again, and so may be dropped once it is applied.
+    trim: int
 
 
 class Appended(Message, frozen=True, tag="appended"):
@@ -111,6 +121,12 @@ class Appended(Message, frozen=True, tag="appended"):
     partition: int
     epoch: int
     lsn: int
+
+
+class Commits(Message, frozen=True, tag="commits"):
+    """What has been committed of some partitions since you last heard: (partition, epoch, lsn)."""
+
+    commits: list[tuple[int, int, int]]
 
 
 class Need(Message, frozen=True, tag="need"):
@@ -122,6 +138,29 @@ class Need(Message, frozen=True, tag="need"):
     end: int
 
 
+class Install(Message, frozen=True, tag="install"):
+    """A piece of the state as it was at `at` (lsn, epoch), for a learner that needs all of it.
+
+    The first piece (`number` 0) replaces whatever is there; the last one makes it a replica.
+    """
+
+    partition: int
+    epoch: int
+    at: tuple[int, int]
+    number: int
+    rows: list[Row]
+    last: bool
+
+
+class Installed(Message, frozen=True, tag="installed"):
+    """I have this piece, durably; a number below 0: I have none of it, begin again."""
+
+    partition: int
+    epoch: int
+    lsn: int
+    number: int
+
+
 class Fenced(Message, frozen=True, tag="fenced"):
     """I have promised a newer epoch."""
 
@@ -129,10 +168,56 @@ class Fenced(Message, frozen=True, tag="fenced"):
     epoch: int
 
 
-AnyMessage = (
+class Confirm(Message, frozen=True, tag="confirm"):
+    """Do I still lead these, as far as you have promised? (partition, epoch, ticket) each."""
+
+    questions: list[tuple[int, int, int]]
+
+
+class Confirmed(Message, frozen=True, tag="confirmed"):
+    """I have promised nobody else these, up to the moment at which I was asked."""
+
+    answers: list[tuple[int, int, int]]
+
+
+# --- queues over nodes --------------------------------------------------------------------------
+
+
+class Ask(Message, frozen=True, tag="ask"):
+    """A request that a node makes of another one, for itself or for one of its clients."""
+
+    rid: int
+    request: wire.AnyRequest
+    payload: list[bytes]
+
+
+class Reply(Message, frozen=True, tag="reply"):
+    rid: int
+    answer: wire.AnyAnswer
+    payload: list[bytes]
+
+
+class Stock(Message, frozen=True, tag="stock"):
+    """What this node has ready of queues whose metadata list the receiver keeps.
+
+    A later one (by boot and number) replaces an earlier one; a queue that is not named is empty.
+    """
+
+    boot: int
+    number: int
+    ready: dict[str, int]
+
+
+#: About the view, or about many partitions at once.
+ViewMessage = (
     Prepare | Promise | Accept | Accepted | Reject | Announce | Ping
-    | Seal | Sealed | Fetch | Fetched | Append | Appended | Need | Fenced
+    | Confirm | Confirmed | Commits
 )  # fmt: skip
+PartitionMessage = (
+    Seal | Sealed | Fetch | Fetched | Append | Appended | Need | Install | Installed | Fenced
+)
+QueueMessage = Ask | Reply | Stock
+AnyMessage = ViewMessage | PartitionMessage | QueueMessage
 
 encode = msgspec.msgpack.Encoder().encode
 decode = msgspec.msgpack.Decoder(AnyMessage).decode

@@ -14,11 +14,24 @@ import xxhash
 PARTITIONS = 256
 
 _batch = struct.Struct(">QQ")
+_WORD = (1 << 64) - 1
 
 
 def of_batch(producer: int, batch: int, partitions: int) -> int:
     """A batch's partition: a fresh hash for each, which spreads a queue over all nodes."""
-    return xxhash.xxh3_64_intdigest(_batch.pack(producer, batch)) % partitions
+    name = _batch.pack(producer & _WORD, batch & _WORD)  # whatever a caller says they are
+    return xxhash.xxh3_64_intdigest(name) % partitions
+
+
+def of_push(
+    queue: str, ordered: bool, producer: int, batch: int, dedup_key: str | None, partitions: int
+) -> int:
+    """Where a push goes: an ordered queue is all in one place, a dedup key always in the same."""
+    if ordered:
+        return of_text(queue, partitions)
+    if dedup_key is not None:
+        return of_text(dedup_key, partitions)
+    return of_batch(producer, batch, partitions)
 
 
 def of_text(text: str, partitions: int) -> int:

@@ -6,15 +6,17 @@ to it, and ACCEPT asks the voters to take the result. There is no log and no lea
 a change runs both exchanges itself, and whoever meets a higher ballot starts again with one.
 
 A voter persists what it promised and accepted before it answers: answers are only sent after the
-round's write. A view names its own voters. A proposer asks those of the newest view it knows; if
-what it reads names others, it starts again with those. Between two groups of voters there is a
-joint view that needs a majority of both, so any two quorums of neighbouring views intersect.
+round's write. A view names its own voters. A proposer asks those of the newest view it knows, which
+was chosen; if what it reads names others, it asks those *as well*, with the same ballot. What was
+read may not be chosen yet, so the voters of the known view must take the result too: alone, those
+of a view that was only tried could decide behind the others' backs. Between two groups of voters
+there is a joint view that needs a majority of both, so quorums of neighbouring views intersect.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import msgspec
@@ -65,16 +67,20 @@ class Voter:
 
 
 class Proposer:
-    """The changing half: one change at a time, tried until it is decided or has lost its reason."""
+    """The changing half: all wishes of a node in one go, tried until they are decided.
 
-    def __init__(self, node: str, boot: int) -> None:
+    A wish that has lost its reason changes nothing.
+    """
+
+    def __init__(self, node: str, boot: int, counter: int = 0) -> None:
         self._node = node
         self._boot = boot
-        self._counter = 0
+        self._counter = counter
         self._wishes: deque[Change] = deque()
         self._ballot: Ballot | None = None
-        self._asked: View = NOTHING  # whose voters were asked
+        self._asked: list[View] = []  # whose voters were asked: the known view, then those read
         self._promises: dict[str, tuple[Ballot, View]] = {}
+        self._tried: list[Change] = []
         self._proposed: View | None = None
         self._accepted: set[str] = set()
         self.sends: list[tuple[str, AnyMessage]] = []
@@ -95,40 +101,54 @@ class Proposer:
         if len(self._wishes) < WISHES_MAX:
             self._wishes.append(change)
 
+    def forget(self) -> None:
+        """Nothing is wished for any more: this node is no member."""
+        self._wishes.clear()
+        self._tried.clear()
+        self._ballot = None
+
     def start(self, known: View) -> None:
         """A new try, with a ballot above all that were seen."""
         assert self._wishes
         self._counter += 1
         self._ballot = (self._counter, self._boot, self._node)
-        self._asked, self._promises, self._proposed = known, {}, None
+        self._asked, self._promises, self._proposed = [known], {}, None
+        self._tried = list(self._wishes)
         self._accepted = set()
-        self._send(known, Prepare(self._ballot))
+        self._send([known], Prepare(self._ballot))
 
     def promise(self, sender: str, message: Promise) -> None:
         if message.ballot != self._ballot or self._proposed is not None:
             return
         self._promises[sender] = (message.accepted, message.view)
-        if not self._asked.quorum(self._promises):
-            return
-        _, read = max(self._promises.values(), key=lambda said: said[0])
-        assert read.version >= self._asked.version, "a chosen view is read by every quorum"
-        if (read.voters, read.joining) != (self._asked.voters, self._asked.joining):
-            self.start(read)
-            return
-        wanted = self._wishes[0](read)
+        while True:
+            if not all(view.quorum(self._promises) for view in self._asked):
+                return
+            _, read = max(self._promises.values(), key=lambda said: said[0])
+            assert read.version >= self._asked[0].version, "a chosen view is read by every quorum"
+            if any(read.groups == view.groups for view in self._asked):
+                break
+            self._ask_also(read)
+        wanted = read
+        for number, wish in enumerate(self._tried, 1):
+            wanted = wish(wanted)
+            if wanted.groups != read.groups:
+                # Each step between two groups of voters is decided by itself.
+                del self._tried[number:]
+                break
         # What was read is written again even if nothing changes: it may not have been chosen yet.
         if wanted is not read:
             wanted = msgspec.structs.replace(wanted, version=read.version + 1)
-        self._proposed, self._asked = wanted, read
-        self._send(wanted, Accept(self._ballot, wanted))
-        self._send_rest(read, wanted)
+        self._proposed = wanted
+        self._send((*self._asked, wanted), Accept(self._ballot, wanted))
 
     def accepted(self, sender: str, message: Accepted) -> None:
         if message.ballot != self._ballot or self._proposed is None:
             return
         self._accepted.add(sender)
-        if self._proposed.quorum(self._accepted) and self._asked.quorum(self._accepted):
-            self._wishes.popleft()
+        if all(view.quorum(self._accepted) for view in (*self._asked, self._proposed)):
+            for _ in self._tried:
+                self._wishes.popleft()
             self._ballot = None
             self.chosen.append(self._proposed)
 
@@ -138,11 +158,14 @@ class Proposer:
             self._ballot = None
             self.lost = True
 
-    def _send(self, view: View, message: AnyMessage) -> None:
-        self.sends.extend((node, message) for node in view.deciders)
-
-    def _send_rest(self, old: View, new: View) -> None:
-        """Voters on their way out must agree as well."""
+    def _ask_also(self, read: View) -> None:
+        """Those who may decide by now: what they have accepted may be newer still."""
         assert self._ballot is not None
-        rest = [node for node in old.deciders if node not in new.deciders]
-        self.sends.extend((node, Accept(self._ballot, new)) for node in rest)
+        before = {node for view in self._asked for node in view.deciders}
+        self._asked.append(read)
+        message = Prepare(self._ballot)
+        self.sends.extend((node, message) for node in read.deciders if node not in before)
+
+    def _send(self, views: Iterable[View], message: AnyMessage) -> None:
+        nodes = dict.fromkeys(node for view in views for node in view.deciders)
+        self.sends.extend((node, message) for node in nodes)

@@ -24,10 +24,17 @@ Change = Callable[["View"], "View"]
 class Member(msgspec.Struct, array_like=True, frozen=True):
     """A node that is in the cluster. Ids are random and never used again."""
 
-    address: str
+    #: Where other nodes reach it, and its public CURVE key: whoever has the secret is this node.
+    peer: str
     key: str = ""
-    #: "active", or "leaving" while its partitions are moved away.
+    #: Where clients reach it.
+    grpc: str = ""
+    zmq: str = ""
+    #: "active"; "stopped" from when it says that it stops until it starts again; "away" when it
+    #: was silent for so long that others hold its data; "leaving".
     state: str = "active"
+    #: Has a vote and holds no data.
+    witness: bool = False
 
 
 class Place(msgspec.Struct, array_like=True, frozen=True):
@@ -51,13 +58,28 @@ class View(msgspec.Struct, array_like=True, frozen=True):
     voters: tuple[str, ...]
     joining: tuple[str, ...]
     members: dict[str, Member]
+    #: One for each partition, and the last one for the catalogue of queues.
     places: tuple[Place, ...]
+    #: Copies that an acknowledgement needs.
+    min_sync: int = 1
+    #: Ids that were members once: they never come back.
+    removed: tuple[str, ...] = ()
+
+    @property
+    def catalogue(self) -> int:
+        """The number of the partition that holds the queues' own records."""
+        return len(self.places) - 1
 
     def quorum(self, said: Iterable[str]) -> bool:
         """Whether those who said yes can decide."""
         yes = set(said)
         groups = [self.voters, self.joining] if self.joining else [self.voters]
         return all(2 * len(yes & set(group)) > len(group) for group in groups)
+
+    @property
+    def groups(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The voters, and those who are to replace them."""
+        return self.voters, self.joining
 
     @property
     def deciders(self) -> tuple[str, ...]:
@@ -70,7 +92,8 @@ NOTHING = View(0, (), (), {}, ())
 
 def found(node: str, member: Member, partitions: int) -> View:
     """The first view of a cluster: one node, which holds everything."""
-    return View(1, (node,), (), {node: member}, tuple(Place(1, (node,)) for _ in range(partitions)))
+    places = tuple(Place(1, (node,)) for _ in range(partitions + 1))
+    return View(1, (node,), (), {node: member}, places)
 
 
 def _with_places(view: View, change: Callable[[Place], Place]) -> View:
@@ -99,6 +122,24 @@ def suspect(by: str, missing: str, epochs: dict[int, int]) -> Change:
     return change
 
 
+def retire(node: str, epochs: dict[int, int]) -> Change:
+    """A member that stops says so: it leaves its sync sets, stays a learner, and nobody waits for
+    it. Never the last of a set: the others could not go on without it anyway."""
+
+    def change(view: View) -> View:
+        places = list(view.places)
+        for number, epoch in epochs.items():
+            place = places[number]
+            rest = tuple(each for each in place.sync if each != node)
+            if place.epoch == epoch and rest and rest != place.sync:
+                places[number] = Place(epoch + 1, rest, (*place.learners, node))
+        if tuple(places) == view.places:
+            return view
+        return msgspec.structs.replace(mark(node, "stopped")(view), places=tuple(places))
+
+    return change
+
+
 def restart(node: str) -> Change:
     """A member has started again: its partitions get a new epoch, and are reconciled."""
 
@@ -107,7 +148,12 @@ def restart(node: str) -> Change:
             return place
         return Place(place.epoch + 1, place.sync, place.learners)
 
-    return lambda view: _with_places(view, one)
+    def change(view: View) -> View:
+        member = view.members.get(node)
+        stopped = member is not None and member.state == "stopped"
+        return _with_places(mark(node, "active")(view) if stopped else view, one)
+
+    return change
 
 
 def grow(number: int, epoch: int, learner: str) -> Change:
@@ -164,22 +210,34 @@ def learn(number: int, epoch: int, learners: tuple[str, ...]) -> Change:
 
 def join(node: str, member: Member) -> Change:
     def change(view: View) -> View:
-        if view.members.get(node) == member:
+        if view.members.get(node) == member or node in view.removed:
             return view
         return msgspec.structs.replace(view, members={**view.members, node: member})
 
     return change
 
 
-def leave(node: str) -> Change:
-    """The node's partitions are to be moved away; `remove` follows when it holds none."""
+def mark(node: str, state: str) -> Change:
+    """Whoever is away or leaving gets no data; `remove` follows when a leaving one holds none."""
 
     def change(view: View) -> View:
         member = view.members.get(node)
-        if member is None or member.state == "leaving":
+        if member is None or member.state in (state, "leaving"):
             return view
-        gone = msgspec.structs.replace(member, state="leaving")
-        return msgspec.structs.replace(view, members={**view.members, node: gone})
+        marked = msgspec.structs.replace(member, state=state)
+        return msgspec.structs.replace(view, members={**view.members, node: marked})
+
+    return change
+
+
+def require(copies: int) -> Change:
+    """From now on nothing is acknowledged on fewer disks: more only when everything has so many."""
+
+    def change(view: View) -> View:
+        level = min(len(place.sync) for place in view.places)
+        if level < copies or view.min_sync == copies:
+            return view
+        return msgspec.structs.replace(view, min_sync=copies)
 
     return change
 
@@ -197,7 +255,8 @@ def remove(node: str) -> Change:
             rest = tuple(each for each in place.learners if each != node)
             return place if rest == place.learners else Place(place.epoch, place.sync, rest)
 
-        return msgspec.structs.replace(_with_places(view, one), members=members)
+        removed = (*view.removed, node)
+        return msgspec.structs.replace(_with_places(view, one), members=members, removed=removed)
 
     return change
 

@@ -25,18 +25,25 @@ def main() -> int:
         print(f"seed {asked.seed}: no violation, {world.options}, digest {world.digest}")
         return 0
     first = secrets.randbits(40) if asked.first is None else asked.first
-    start, failed = time.monotonic(), []
-    with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as pool:
-        seeds = range(first, first + asked.seeds)
-        for done, (seed, error) in enumerate(pool.map(try_seed, seeds, chunksize=8), 1):
-            if error:
-                failed.append(seed)
-                print(f"\nseed {seed}: {error}\nagain: make sim SEED={seed}", flush=True)
-            if sys.stderr.isatty():
-                print(f"\r{done} of {asked.seeds} seeds", end="", file=sys.stderr, flush=True)
+    start = time.monotonic()
+    failed = run_many(first, asked.seeds)
     seconds = time.monotonic() - start
     print(f"{asked.seeds} seeds from {first} in {seconds:.0f} s: {len(failed)} with a violation")
     return 1 if failed else 0
+
+
+def run_many(first: int, count: int) -> list[tuple[int, str]]:
+    """Seeds from `first` on, on all cores; those that showed something, and what."""
+    failed: list[tuple[int, str]] = []
+    with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as pool:
+        seeds = range(first, first + count)
+        for done, (seed, error) in enumerate(pool.map(try_seed, seeds, chunksize=8), 1):
+            if error:
+                failed.append((seed, error))
+                print(f"\n{error}", flush=True)
+            if sys.stderr.isatty():
+                print(f"\r{done} of {count} seeds", end="", file=sys.stderr, flush=True)
+    return failed
 
 
 if __name__ == "__main__":

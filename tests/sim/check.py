@@ -1,120 +1,199 @@
-"""The invariants, looked at after every event that can have touched them.
+"""The invariants of the protocol, looked at after every event that can have touched them.
 
 They are numbered as the protocol numbers them. A checker never asks a node what it believes where
-it can look at the node's disk instead.
+it can look at the node's disk instead. What clients see is in ``ledger``, what the logs add up to
+in ``fold``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from weft.dht.log import Record
-from weft.dht.replica import Replica, Role
+from weft.dht.log import decode
+from weft.dht.messages import AnyMessage, Ask, Reply
+from weft.dht.meta import Meta, decode_meta
+from weft.dht.replica import Replica
+from weft.dht.role import Role
 from weft.dht.view import View
 from weft.persistence import layout
+from weft.persistence.store import Change
+from weft.proto import wire
+from weft.server.engine import head
+
+from .fold import Fold
+from .ledger import Ledger
+from .machine import Machine
+from .violation import Violation
 
 if TYPE_CHECKING:
-    from .world import Machine, World
+    from .world import World
 
-_decode_record = msgspec.msgpack.Decoder(Record).decode
-
-
-class Violation(AssertionError):
-    """An invariant does not hold."""
+_SUM = 8  # bytes of a record's checksum
 
 
 class Checker:
     def __init__(self, world: World) -> None:
         self._world = world
+        self.fold = Fold(world.options.partitions)
+        self.ledger = Ledger(world)
         self.views: dict[int, View] = {}
         self.active: dict[tuple[int, int], str] = {}  # (partition, epoch) -> node
-        self.acked: dict[
-            int, dict[bytes, tuple[int, int]]
-        ] = {}  # partition -> data -> (lsn, epoch)
         self.entries: dict[tuple[int, int, int], bytes] = {}  # (partition, lsn, epoch) -> data
+        #: partition -> (epoch, lsn): everything up to there was acknowledged.
+        self.acknowledged: dict[int, tuple[int, int]] = {}
+        #: (partition, producer, batch) -> the entries that bring it.
+        self._brought: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
         self._promised: dict[tuple[str, int], int] = {}
         self._known: dict[str, int] = {}
-        self._ballots: dict[str, object] = {}
+        self._ballots: dict[str, tuple[int, int, str]] = {}
         self._seen_active: set[tuple[str, int, int]] = set()
+        self._asked: dict[tuple[str, str, int], wire.AnyRequest] = {}
 
-    def wrote(self, machine: Machine, changes: list[tuple[bytes, bytes | None]]) -> None:
-        for key, value in changes:
-            if key[:1] == layout.LOG and value is not None:
-                partition = int.from_bytes(key[1:3], "big")
-                record = _decode_record(value[8:])
-                place = (partition, layout.unpack_log(key), record.epoch)
-                before = self.entries.setdefault(place, record.data)
-                self._that(before == record.data, f"6: two entries at {place}")
-            if key[:1] == layout.PARTITION and value is not None:
-                number = layout.unpack_partition(key)
-                promised = msgspec.msgpack.decode(value[8:])
-                before_promise = self._promised.get((machine.name, number), 0)
-                self._that(promised >= before_promise, f"7: {machine.name} broke a promise")
+    # --- machines -------------------------------------------------------------------------
+
+    def started(self, machine: Machine) -> None:
+        """A process begins, on whatever its disk has."""
+        self.fold.started(machine)
+        for key, value in machine.store.scan(*layout.kind_range(layout.LOG)):
+            self._entry(key, machine.record(key, value))
 
     def recovered(self, machine: Machine) -> None:
         """7, across crashes: what was promised durably is what a fresh process starts from."""
         for (name, number), promised in self._promised.items():
             if name == machine.name:
-                replica = machine.core.replicas.get(number)
-                if replica is not None:
-                    self._that(
-                        replica.promised >= promised, f"7: {name} forgot a promise of {number}"
-                    )
+                replica = machine.loom.core.replicas.get(number)
+                kept = replica.promised if replica is not None else 0
+                self.that(kept >= promised, f"7: {name} forgot a promise of {number}")
         self._vote(machine)
+
+    def wrote(self, machine: Machine, changes: list[Change]) -> None:
+        for key, value in changes:
+            if value is not None and key[:1] == layout.LOG:
+                self._entry(key, value)
+        self.fold.wrote(machine, changes)
+
+    def _entry(self, key: bytes, value: bytes) -> None:
+        partition, data = int.from_bytes(key[1:3], "big"), value[_SUM:]
+        lsn, epoch = layout.unpack_log(key), int.from_bytes(data[:8], "big")
+        before = self.entries.get((partition, lsn, epoch))
+        self.that(before is None or before == data, f"6: two entries {(partition, lsn, epoch)}")
+        if before is None:
+            self.entries[partition, lsn, epoch] = data
+            for place, record in decode(data[8:]).puts:
+                if place[:1] == layout.HEAD:
+                    found = head.decode(record[_SUM:])
+                    name = (partition, found.producer, found.batch)
+                    self._brought.setdefault(name, []).append((lsn, epoch))
 
     def looked(self, machine: Machine) -> None:
         """After a round of one machine."""
+        core = machine.loom.core
         self._view(machine)
         self._vote(machine)
-        for replica in machine.core.replicas.values():
+        alone: set[int] = set()
+        for number, replica in core.replicas.items():
             # What was written is what was promised: it is said only after the write.
-            self._promised[machine.name, replica.number] = replica.promised
+            name = (machine.name, number)
+            before = self._promised.get(name, 0)
+            if replica.promised != before:
+                self.that(replica.promised > before, f"7: {machine.name} broke a promise")
+                self._promised[name] = replica.promised
             if replica.role is Role.ACTIVE:
                 self._is_active(machine, replica)
+                if replica.alone:
+                    alone.add(number)
+        self.fold.looked(machine, alone)
+        if self._world.options.limited:
+            self.ledger.looked(machine)
 
-    def answered(self, machine: Machine, partition: int, data: bytes, lsn: int) -> None:
-        """A client was told OK."""
-        replica = machine.core.replicas[partition]
-        epoch = replica.log.epoch_at(lsn) if lsn <= replica.log.end else -1
-        holders = [
-            name for name, each in self._world.machines.items()
-            if self._on_disk(each, partition, lsn) == (epoch, data)
-        ]  # fmt: skip
-        self._that(
-            len(holders) >= self._world.min_sync,
-            f"2: {data!r} was acknowledged and is durable only on {holders}",
+    # --- what machines say ----------------------------------------------------------------
+
+    def heard(self, sender: str, to: str, message: AnyMessage) -> None:
+        if isinstance(message, Ask):
+            self._asked[sender, to, message.rid] = message.request
+
+    def replied(self, machine: Machine, message: Reply) -> None:
+        """An answer leaves a machine for another one, which asked for a client."""
+        if isinstance(message.answer, wire.Pushed):
+            self._acknowledges(machine, message.answer)
+        elif isinstance(message.answer, wire.Popped):
+            self.ledger.lent(machine, message.answer, message.payload)
+
+    def said(
+        self,
+        machine: Machine,
+        request: wire.AnyRequest,
+        answer: wire.AnyAnswer,
+        payload: Sequence[bytes],
+    ) -> None:
+        """An answer leaves a machine for a client."""
+        if isinstance(answer, wire.Pushed):
+            self._acknowledges(machine, answer)
+        elif isinstance(answer, wire.Popped):
+            self.ledger.lent(machine, answer, payload)
+        elif isinstance(request, wire.Ack) and isinstance(answer, wire.Settled):
+            self.ledger.settled(request, answer)
+
+    def _acknowledges(self, machine: Machine, answer: wire.Pushed) -> None:
+        """2: what is acknowledged is on enough disks."""
+        partition = answer.partition
+        brought = self._brought.get((partition, answer.producer, answer.batch))
+        if brought is None:
+            return  # it was written when one node was alone, without an entry
+        machines = [each for each in self._world.machines.values() if not each.gone]
+        holders: dict[tuple[int, int], list[str]] = {
+            (lsn, epoch): [m.name for m in machines if self._holds(m, partition, lsn, epoch)]
+            for lsn, epoch in brought
+        }
+        lsn, epoch = max(brought, key=lambda entry: len(holders[entry]))
+        need = machine.loom.view.min_sync
+        self.that(
+            len(holders[lsn, epoch]) >= need,
+            f"2: batch {answer.batch} of {answer.producer} was acknowledged by {machine.name}; "
+            f"its entry {lsn} of partition {partition} is durable only on {holders[lsn, epoch]}",
         )
-        self.acked.setdefault(partition, {}).setdefault(data, (lsn, epoch))
-        for each in self._world.machines.values():
-            other = each.core.replicas.get(partition) if each.up else None
-            if other is not None and other.role is Role.ACTIVE and other.place.epoch > epoch:
-                self._that(
-                    self._on_disk(each, partition, lsn) == (epoch, data),
-                    f"4: {machine.name} acknowledged {data!r}, which {each.name} does not hold",
-                )
+        if (epoch, lsn) > self.acknowledged.get(partition, (0, 0)):
+            self.acknowledged[partition] = (epoch, lsn)
+
+    # --- inside ---------------------------------------------------------------------------
 
     def _view(self, machine: Machine) -> None:
-        view = machine.core.view
+        view = machine.loom.core.view
         if view.version == self._known.get(machine.name, 0):
             return
         self._known[machine.name] = view.version
         known = self.views.setdefault(view.version, view)
-        self._that(known == view, f"8: two views {view.version}")
+        self.that(known == view, f"8: two views {view.version}")
         before = self.views.get(view.version - 1)
-        if before is not None:
-            for old, new in zip(before.places, view.places, strict=True):
-                if old.sync != new.sync:
-                    self._that(new.epoch > old.epoch, "9: a sync set changed within an epoch")
-                    self._that(new.primary in old.sync, "9: the primary comes from outside")
+        if before is None:
+            return
+        for number, (old, new) in enumerate(zip(before.places, view.places, strict=True)):
+            self._grew(number, set(new.sync) - set(old.sync))
+            self.that(new.epoch >= old.epoch, "9: an epoch went back")
+            if old.sync != new.sync:
+                self.that(new.epoch > old.epoch, "9: a sync set changed within an epoch")
+                self.that(new.primary in old.sync, "9: the primary comes from outside")
+        gone = set(before.removed) & set(view.members)
+        self.that(not gone, f"20: {gone} came back")
+        self.that(view.min_sync >= before.min_sync, "2: fewer copies are asked for than before")
+
+    def _grew(self, number: int, new: set[str]) -> None:
+        """2: whoever comes into a sync set has all that was acknowledged before."""
+        epoch, lsn = self.acknowledged.get(number, (0, 0))
+        for name in new:
+            self.that(
+                self._holds(self._world.machines[name], number, lsn, epoch),
+                f"2: {name} joined the sync set of {number} without entry {lsn} of {epoch}",
+            )
 
     def _vote(self, machine: Machine) -> None:
-        promised = machine.core.voter.vote.promised
+        promised = machine.loom.core.voter.vote.promised
         before = self._ballots.get(machine.name)
-        if before is not None:
-            self._that(promised >= before, f"7: the voter {machine.name} broke a promise")  # type: ignore[operator]
-        self._ballots[machine.name] = promised
+        if promised != before:
+            kept = before is None or promised > before
+            self.that(kept, f"7: the voter {machine.name} broke a promise")
+            self._ballots[machine.name] = promised
 
     def _is_active(self, machine: Machine, replica: Replica) -> None:
         number, epoch = replica.number, replica.place.epoch
@@ -122,27 +201,44 @@ class Checker:
             return
         self._seen_active.add((machine.name, number, epoch))
         owner = self.active.setdefault((number, epoch), machine.name)
-        self._that(owner == machine.name, f"3: {owner} and {machine.name} lead {number} in {epoch}")
-        for data, (lsn, made) in self.acked.get(number, {}).items():
-            self._that(
-                replica.log.has(lsn, made),
-                f"1: {machine.name} leads {number} in {epoch} without {data!r}",
+        self.that(owner == machine.name, f"3: {owner} and {machine.name} lead {number} in {epoch}")
+        removed = machine.name in self._world.newest_view.removed
+        self.that(not removed or epoch < self._epoch(number), f"20: {machine.name} leads {number}")
+        made, lsn = self.acknowledged.get(number, (0, 0))
+        log = replica.log
+        if made < epoch:  # 4: an older primary may end only later, without having said more
+            has = log.base > lsn or log.has(lsn, made) or lsn == 0
+            self.that(
+                has, f"1: {machine.name} leads {number} in {epoch} without entry {lsn} of {made}"
             )
-        end, last = replica.log.end, replica.log.last[0]
+        # What it inherited: it may have made entries of its own since.
+        inherited = [each for each in log.lineage if each[0] < epoch]
+        if not inherited:
+            return
+        end = log.end if len(inherited) == len(log.lineage) else log.lineage[-1][1] - 1
         for member in replica.place.sync:
-            found = self._on_disk(self._world.machines[member], number, end) if end else (0, b"")
-            self._that(
-                found is not None and found[0] == last,
+            self.that(
+                self._holds(self._world.machines[member], number, end, inherited[-1][0]),
                 f"10: {machine.name} leads {number} in {epoch}, and {member} is not level",
             )
 
-    def _on_disk(self, machine: Machine, partition: int, lsn: int) -> tuple[int, bytes] | None:
-        record = machine.store.get(layout.log(partition, lsn))
-        if record is None:
-            return None
-        entry = _decode_record(record[8:])
-        return entry.epoch, entry.data
+    def _epoch(self, number: int) -> int:
+        return self._world.newest_view.places[number].epoch
 
-    def _that(self, holds: bool, what: str) -> None:
+    def _holds(self, machine: Machine, partition: int, lsn: int, epoch: int) -> bool:
+        """Whether a machine's disk has an entry, in its log or in its state."""
+        disk = machine.store._durable
+        place, own = layout.log(partition, lsn), layout.replica(partition)
+        record = disk.get(place)
+        if record is not None:
+            record = machine.record(place, record)
+            return int.from_bytes(record[_SUM : _SUM + 8], "big") == epoch
+        data = disk.get(own)
+        meta = decode_meta(machine.record(own, data)[_SUM:]) if data is not None else Meta()
+        if meta.installing:
+            return False
+        return meta.base > lsn or (meta.base, meta.base_epoch) == (lsn, epoch) or lsn == 0
+
+    def that(self, holds: bool, what: str) -> None:
         if not holds:
             raise Violation(what)

@@ -34,19 +34,28 @@ class Network:
     def cut(self, sender: str, receiver: str) -> None:
         self._cut.add((sender, receiver))
 
-    def heal(self) -> None:
+    def join_again(self) -> None:
+        """Nobody is cut off."""
         self._cut.clear()
+
+    def heal(self) -> None:
+        self.join_again()
         self.weather = Weather()
 
-    def delays(self, sender: str, receiver: str) -> list[int]:
-        """When copies of a message arrive, in microseconds from now: none, one or two."""
+    def delays(self, sender: str, receiver: str, *, once: bool = False) -> list[int]:
+        """When copies of a message arrive, in microseconds from now: none, one or two.
+
+        `once`: it goes over a connection that does not double what it carries.
+        """
         rng, weather = self._rng, self.weather
-        if (sender, receiver) in self._cut or rng.random() < weather.loss:
+        if (sender, receiver) in self._cut or (weather.loss and rng.random() < weather.loss):
             return []
-        copies = 2 if rng.random() < weather.double else 1
+        copies = 2 if not once and weather.double and rng.random() < weather.double else 1
         return [self._delay() for _ in range(copies)]
 
     def _delay(self) -> int:
         rng, weather = self._rng, self.weather
         delay = 20 + int(rng.expovariate(1 / weather.delay_us))
-        return delay + rng.randrange(2_000_000) if rng.random() < weather.spike else delay
+        if weather.spike and rng.random() < weather.spike:
+            delay += rng.randrange(2_000_000)
+        return delay

@@ -1,4 +1,4 @@
-"""The cluster's core under faults: fresh seeds, every seed that ever failed, and planted bugs."""
+"""The cluster under faults: fresh seeds, every seed that ever failed, and that a seed is a run."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from .check import Violation
-from .run import simulate
-from .world import Options
+from tests.sim.__main__ import run_many
+from tests.sim.options import Options
+from tests.sim.run import simulate
 
 KEPT = [
     int(line.split()[0])
@@ -21,10 +21,10 @@ KEPT = [
 FRESH = int(os.environ.get("WEFT_SIM_SEEDS", "120"))
 
 
+@pytest.mark.timeout(900)
 def test_fresh_seeds() -> None:
-    first = secrets.randbits(40)
-    for seed in range(first, first + FRESH):
-        simulate(seed)
+    failed = run_many(secrets.randbits(40), FRESH)
+    assert not failed, "\n\n".join(error for _, error in failed)
 
 
 @pytest.mark.parametrize("seed", KEPT)
@@ -43,31 +43,9 @@ def test_the_faults_are_real() -> None:
     assert sum(len(world.checker.active) for world in worlds) > 40
     crashes = [machine.boots - 1 for world in worlds for machine in world.machines.values()]
     assert sum(crashes) > 8
-    assert all(world.checker.acked for world in worlds)
+    assert all(world.checker.ledger.acked for world in worlds)
 
 
-@pytest.mark.parametrize(
-    ("mutant", "seeds"),
-    [
-        ("early_ack", range(5)),
-        ("unclean_election", range(5)),
-        ("volatile_promise", range(10)),
-        ("forgetful_voter", range(10)),
-        ("skipped_fsync", range(20)),
-    ],
-)
-def test_a_planted_bug_is_caught(mutant: str, seeds: range) -> None:
-    assert any(_caught(seed, mutant) for seed in seeds)
-
-
-def _caught(seed: int, mutant: str) -> bool:
-    try:
-        simulate(seed, mutant=mutant)
-    except Violation:
-        return True
-    return False
-
-
-def test_one_node_alone_serves_with_min_sync_one() -> None:
-    world = simulate(1, Options(nodes=1, partitions=2, pushes=20, min_sync=1, cuts=False))
-    assert all(push.done for push in world.pushes)
+def test_one_node_alone_serves() -> None:
+    world = simulate(1, Options(nodes=1, partitions=2, pushes=20, cuts=False))
+    assert world.checker.ledger.acked

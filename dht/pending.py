@@ -1,0 +1,62 @@
+"""The store as a primary's own proposals have made it, committed or not.
+
+A primary works on: it answers a pop from a batch whose push is not committed yet, and holds the
+answer back until it is. So what it reads must have its own proposals in it, although they go into
+the store only when they are committed. If the node stops leading a partition, what was pending
+there never happened as far as this node knows, and is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from weft.persistence import layout
+from weft.persistence.store import Reader
+
+from .log import Changes
+
+
+class Pending:
+    """A Reader. Scans do not see what is pending: they are for a state that is settled."""
+
+    def __init__(self, store: Reader, catalogue: int) -> None:
+        self._store = store
+        self._catalogue = catalogue
+        #: partition -> key -> (lsn of the newest proposal that changes it, its value)
+        self._changes: dict[int, dict[bytes, tuple[int, bytes | None]]] = {}
+
+    @property
+    def path(self) -> str:
+        return self._store.path
+
+    def get(self, key: bytes) -> bytes | None:
+        if self._changes:
+            changes = self._changes.get(layout.partition_of(key, self._catalogue))
+            if changes is not None and (found := changes.get(key)) is not None:
+                return found[1]
+        return self._store.get(key)
+
+    def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        return self._store.scan(start, stop)
+
+    def add(self, partition: int, lsn: int, changes: Changes) -> None:
+        pending = self._changes.setdefault(partition, {})
+        for key, value in changes.puts:
+            pending[key] = lsn, value
+        for key in changes.deletes:
+            pending[key] = lsn, None
+
+    def settle(self, partition: int, lsn: int, changes: Changes) -> None:
+        """The proposal is in the store with this round's write."""
+        pending = self._changes.get(partition)
+        if pending is None:
+            return
+        for key in (*(key for key, _ in changes.puts), *changes.deletes):
+            found = pending.get(key)
+            if found is not None and found[0] == lsn:
+                del pending[key]
+        if not pending:
+            del self._changes[partition]
+
+    def drop(self, partition: int) -> None:
+        self._changes.pop(partition, None)

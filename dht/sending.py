@@ -1,0 +1,40 @@
+"""A partition's state on its way to a learner that lacks more than the log still has.
+
+It goes in pieces, one at a time: the next one is cut off only when the learner has the last one
+durably, so that a slow learner costs no memory. A piece that is lost is sent again as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from .messages import Row
+
+#: Bytes in one piece, about.
+PIECE_BYTES: Final = 1 << 20
+
+
+class Sending:
+    """The state as it was at `at`, and the piece that is under way."""
+
+    def __init__(self, at: tuple[int, int], rows: Iterator[Row]) -> None:
+        self.at = at
+        self._rows = rows
+        self.number = -1
+        self.piece: list[Row] = []
+        self.size = 0
+        self.last = False
+        self.advance()
+
+    def advance(self) -> None:
+        """The next piece; the last one may be empty."""
+        self.number += 1
+        self.piece = []
+        self.size = 0
+        for key, value in self._rows:
+            self.piece.append((key, value))
+            self.size += len(key) + len(value)
+            if self.size >= PIECE_BYTES:
+                return
+        self.last = True

@@ -1,0 +1,230 @@
+"""Who uses the queues: producers that try until they are told OK, consumers that ack, or fail to.
+
+Half of them route by the view, as the Python client does; the others know one node and leave the
+rest to it, as a gRPC client does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from weft.dht import placement
+from weft.proto import wire
+from weft.proto.settings import Settings
+
+if TYPE_CHECKING:
+    from .machine import Machine
+    from .world import World
+
+RETRY = 500_000
+LEASE_MS = 1_000
+#: The dead letters of "jobs".
+DEAD = "dead"
+
+
+@dataclass
+class Used:
+    """A queue, as its users know it."""
+
+    name: str
+    producer: int
+    settings: Settings
+    made: bool = False
+    #: It was purged, or deleted and made again: what was sent before may be gone.
+    made_again: bool = False
+    swept_at: int = 0
+    #: A purge or delete was not answered: it may happen at any time.
+    doubtful: bool = False
+
+    def keeps(self, batch: Batch) -> bool:
+        """Whether a batch that was acknowledged must be delivered."""
+        return not self.doubtful and batch.sent_at > self.swept_at
+
+
+@dataclass
+class Batch:
+    """One push, until it is acknowledged: always under the same number."""
+
+    queue: Used
+    number: int
+    bodies: list[bytes]
+    dedup_key: str | None = None
+    delay_us: int = 0
+    sent_at: int = 0
+    done: bool = False
+    #: Answers that said that it was new.
+    taken_count: int = 0
+
+
+def queues(world: World) -> list[Used]:
+    options = world.options
+    used = [Used("work", 7, Settings(lease_ms=LEASE_MS))]
+    if options.dead_letters:
+        settings = Settings(lease_ms=LEASE_MS, max_deliveries=2, dead_letter=DEAD)
+        used.append(Used("jobs", 8, settings))
+    if options.limited:
+        used.append(Used("small", 9, Settings(lease_ms=LEASE_MS, max_messages=6)))
+    if options.temporary:
+        used.append(Used("temporary", 10, Settings(lease_ms=LEASE_MS)))
+    return used
+
+
+class Clients:
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.queues = queues(world)
+        self.batches: list[Batch] = []
+        self.consuming = True
+        #: Everything is to be delivered now: nobody dawdles.
+        self.hurry = False
+
+    # --- queues ---------------------------------------------------------------------------
+
+    def make(self, queue: Used) -> None:
+        """Creates a queue, until somebody says that it is there."""
+        if queue.made:
+            return
+        self.world.after(RETRY, lambda: self.make(queue))
+        machine = self.world.member()
+        if machine is None:
+            return
+
+        def made(_: Machine, answer: wire.AnyAnswer, __: Sequence[bytes]) -> None:
+            exists = isinstance(answer, wire.Failure) and answer.code == "QUEUE_EXISTS"
+            queue.made = queue.made or isinstance(answer, wire.Created) or exists
+
+        self.world.ask(
+            machine, wire.CreateQueue(queue.name, queue.settings), (), made, plain=True
+        )  # fmt: skip
+
+    # --- producers ------------------------------------------------------------------------
+
+    def prepare(self, count: int) -> list[Batch]:
+        """Batches to be pushed, to all queues in turn."""
+        rng = self.world.rng
+        for number in range(count):
+            queue = self.queues[number % len(self.queues)]
+            size = rng.randrange(1, 4)
+            bodies = [f"{queue.name}.{number}.{index}".encode() for index in range(size)]
+            key = f"key {number}" if rng.random() < 0.2 else None
+            delayed = self.world.options.delays and rng.random() < 0.3
+            delay = rng.randrange(2_000_000) // 1000 * 1000 if delayed else 0
+            batch = Batch(queue, number, bodies, key, delay)
+            self.batches.append(batch)
+            self.world.checker.ledger.batches[queue.producer, number] = batch
+        return self.batches
+
+    def push(self, batch: Batch, *, again: bool = False) -> None:
+        world, queue = self.world, batch.queue
+        if batch.done and not again:
+            return
+        if not again:
+            world.after(RETRY, lambda: self.push(batch))
+        machine = world.member()
+        if machine is None or not queue.made:
+            return
+        batch.sent_at = batch.sent_at or world.now
+        request = wire.Push(
+            queue.name, queue.producer, batch.number, len(batch.bodies), batch.delay_us // 1000, 0,
+            batch.dedup_key,
+        )  # fmt: skip
+        plain = batch.number % 2 == 0
+        if not plain:
+            count = world.options.partitions
+            if batch.dedup_key is not None:
+                number = placement.of_text(batch.dedup_key, count)
+            else:
+                number = placement.of_batch(queue.producer, batch.number, count)
+            machine = world.machines[machine.loom.view.places[number].primary]
+        payload = wire.encode(wire.Payload(batch.bodies))
+        world.ask(machine, request, (payload,), partial(self._pushed, batch), plain=plain)
+
+    def _pushed(
+        self, batch: Batch, _: Machine, answer: wire.AnyAnswer, __: Sequence[bytes]
+    ) -> None:
+        if isinstance(answer, wire.Pushed):
+            first = not batch.done
+            self.world.checker.ledger.pushed(batch, answer)
+            if first and self.world.rng.random() < 0.15:  # a copy that was under way for long
+                self.world.after(
+                    self.world.rng.randrange(2_000_000), lambda: self.push(batch, again=True)
+                )
+        elif isinstance(answer, wire.Failure) and answer.code == "QUEUE_NOT_FOUND":
+            batch.queue.made = False
+            self.make(batch.queue)
+
+    # --- consumers ------------------------------------------------------------------------
+
+    def consume(self, number: int) -> None:
+        """One pop after the other; every one at any node."""
+        world, rng = self.world, self.world.rng
+        if not self.consuming:
+            return
+        pause = 60_000 if self.hurry else rng.randrange(200_000, 700_000)
+        world.after(pause, lambda: self.consume(number))
+        machine = world.member()
+        name = self._some_queue()
+        if machine is None or not name:
+            return
+        plain = number % 2 == 0 and not self.hurry
+        lease_ms = LEASE_MS if name == DEAD else 0
+        request = wire.Pop(name, rng.randrange(1, 5), 300 if plain else 0, lease_ms)
+        if self.hurry:
+            machine = self._holder(name) or machine
+        world.ask(machine, request, (), partial(self._popped, name), plain=plain)
+
+    def _some_queue(self) -> str:
+        names = [queue.name for queue in self.queues if queue.made]
+        names += [DEAD] * (self.world.options.dead_letters and bool(names))
+        if self.hurry:
+            names = [name for name in names if self._holder(name)]
+        return self.world.rng.choice(names) if names else ""
+
+    def _holder(self, name: str) -> Machine | None:
+        """A machine that has messages of a queue ready."""
+        for machine in self.world.machines.values():
+            queue = machine.loom.engine.state.queues.get(name) if machine.up else None
+            if queue is not None and queue.ready:
+                return machine
+        return None
+
+    def _popped(
+        self, queue: str, _: Machine, answer: wire.AnyAnswer, frames: Sequence[bytes]
+    ) -> None:
+        if not isinstance(answer, wire.Popped):
+            return
+        world, rng = self.world, self.world.rng
+        for lent, frame in zip(answer.lent, frames, strict=True):
+            bodies = wire.decode_payload(frame).bodies
+            luck = 0.5 if self.hurry else rng.random()
+            if luck < 0.15:
+                continue  # the consumer dies with it
+            delay = rng.randrange(2 * LEASE_MS * 1000) if luck < 0.3 else rng.randrange(20_000)
+            nack = luck > (0.6 if queue == "jobs" else 0.9)
+            world.after(delay, partial(self._settle, queue, lent, bodies, nack))
+
+    def _settle(self, queue: str, lent: wire.Lent, bodies: list[bytes], nack: bool) -> None:
+        world = self.world
+        plain = lent.nonce % 2 == 0
+        machine = world.member()
+        if machine is None:
+            return
+        if not plain:
+            machine = world.machines[machine.loom.view.places[lent.partition].primary]
+        ranges = [(lent.first, lent.count)]  # of one lease others may have the rest
+        receipts = [wire.Receipt(lent.partition, lent.lsn, lent.nonce, ranges)]
+        if nack:
+            delay_ms = world.rng.randrange(800) if world.options.delays else 0
+            request: wire.AnyRequest = wire.Nack(queue, receipts, delay_ms)
+        else:
+            request = wire.Ack(queue, receipts)
+            world.checker.ledger.acking(bodies)
+
+        def settled(_: Machine, answer: wire.AnyAnswer, __: Sequence[bytes]) -> None:
+            if isinstance(answer, wire.Settled) and not answer.lost and not nack:
+                world.checker.ledger.acked.update(bodies)
+
+        world.ask(machine, request, (), settled, plain=plain)

@@ -1,0 +1,106 @@
+"""What breaks, when, and how it is mended."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from weft.proto import wire
+
+from .machine import Machine
+
+if TYPE_CHECKING:
+    from .world import World
+
+_SECOND = 1_000_000
+
+
+def schedule(world: World, span: int) -> None:
+    """A handful of faults within the next `span` microseconds."""
+    rng, options, names = world.rng, world.options, list(world.machines)
+    kinds = [
+        kind
+        for kind, on in (
+            (_crash, options.crashes),
+            (_cut_off, options.cuts),
+            (_freeze, options.freezes),
+            (_tear, options.tears),
+            (_fail, options.failures),
+        )
+        if on
+    ]
+    for _ in range(rng.randrange(1, 9) if kinds else 0):
+        machine = world.machines[rng.choice(names)]
+        world.after(rng.randrange(span), partial(rng.choice(kinds), world, machine))
+    if options.blackouts:
+        world.after(rng.randrange(span), partial(_blackout, world))
+    if options.rot:
+        machine = world.machines[rng.choice(names)]
+        world.after(rng.randrange(span), partial(_spoil, world, machine))
+    if options.joins:
+        world.after(rng.randrange(span), partial(world.join, "late"))
+    if options.leaves and options.nodes > 3:
+        world.after(rng.randrange(span), partial(_leave, world, names[-1]))
+
+
+def heal(world: World) -> None:
+    """Nothing breaks any more, and everything that can runs."""
+    world.network.heal()
+    for machine in list(world.machines.values()):
+        machine.tears = machine.fails = False
+        if machine.up and machine.frozen_until > world.now:
+            machine.frozen_until = world.now
+        world.start(machine)
+
+
+def _crash(world: World, machine: Machine) -> None:
+    world.crash(machine)
+    world.after(world.rng.randrange(10_000, 3 * _SECOND), partial(world.start, machine))
+
+
+def _tear(world: World, machine: Machine) -> None:
+    machine.tears = True
+    world.after(world.rng.randrange(500_000, 3 * _SECOND), partial(world.start, machine))
+
+
+def _fail(world: World, machine: Machine) -> None:
+    machine.fails = True
+    world.after(world.rng.randrange(500_000, 3 * _SECOND), partial(world.start, machine))
+
+
+def _blackout(world: World) -> None:
+    for machine in list(world.machines.values()):
+        _crash(world, machine)
+
+
+def _freeze(world: World, machine: Machine) -> None:
+    world.note(f"freeze {machine.name}")
+    machine.frozen_until = world.now + world.rng.randrange(5 * _SECOND // 2)
+
+
+def _spoil(world: World, machine: Machine) -> None:
+    """A bit flips, on a disk in use or while the machine is down."""
+    if world.rng.random() < 0.7:
+        _crash(world, machine)
+    if not machine.gone:
+        world.note(f"spoil {machine.name}")
+        machine.spoil_disk(world.rng)
+
+
+def _cut_off(world: World, machine: Machine) -> None:
+    """Cuts one machine off some others, in one direction or both."""
+    rng, name = world.rng, machine.name
+    world.note(f"cut {name}")
+    for other in world.machines:
+        if other != name and rng.random() < 0.7:
+            if rng.random() < 0.8:
+                world.network.cut(name, other)
+            if rng.random() < 0.8:
+                world.network.cut(other, name)
+    world.after(rng.randrange(3 * _SECOND), world.network.join_again)
+
+
+def _leave(world: World, name: str) -> None:
+    member = world.member()
+    if member is not None:
+        world.ask(member, wire.Leave(name), (), lambda *_: None, plain=True)

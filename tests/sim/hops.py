@@ -1,0 +1,206 @@
+"""Fabriq's experiment: how many hops a pop takes, and how evenly messages lie (paper 4, 4.4).
+
+Simulated servers with the real structures: the planner says who leads which partition, messages
+are hashed to partitions, each server keeps them in a ``MessageIdQueue``, a ``Stock`` is the queue's
+metadata list, and one consumer at one server walks along ``Search``. Every message takes one pop. A
+hop is a question that leaves the consumer's own server, to another one or to the list.
+
+The corrected model of the paper's cost is ``1 - 1/s + (s - 1)/m`` for m messages on s servers: all
+but one in s messages lie elsewhere, and each other server is found empty once.
+
+``make hops`` prints the tables and draws the plots of docs/scaling.md.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+import tracemalloc
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from weft.dht import placement
+from weft.dht import view as views
+from weft.dht.core import Core, encode_view
+from weft.dht.planner import Size, plan
+from weft.dht.search import Ask, Search, Trail, Wait
+from weft.dht.view import Member, View
+from weft.persistence.memory import MemoryStore
+from weft.server.engine import handle
+from weft.server.engine.idqueue import MessageIdQueue
+from weft.server.loom.stock import Stock
+
+QUEUE: Final = "work"
+#: Partitions for each server: as many as the default 256 are for 64.
+PARTITIONS_PER_SERVER: Final = 4
+PLOTS: Final = Path(__file__).parents[2] / "docs" / "plots"
+
+
+def model(servers: int, messages: int) -> float:
+    return 1 - 1 / servers + (servers - 1) / messages
+
+
+def spread(servers: int, messages: int) -> float:
+    """How far the fullest or emptiest server is off the mean, about, for ideal hashing."""
+    return math.sqrt(2 * math.log(servers) * servers / messages)
+
+
+def planned(servers: int) -> View:
+    """A view as the planner wants it."""
+    names = [f"n{number:05}" for number in range(servers)]
+    view = views.found(names[0], Member(names[0]), PARTITIONS_PER_SERVER * servers)
+    address = "10.0.0.1:7700"
+    members = {name: Member(address, "k" * 40, address, address) for name in names}
+    view = View(1, view.voters, (), members, view.places)
+    return View(2, view.voters, (), members, tuple(plan(view, Size())), 2)
+
+
+class Server:
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.ids = MessageIdQueue()
+        self.ready = 0
+
+    def push(self, number: int, partition: int) -> None:
+        self.ids.add_fresh(0, handle.pack(number + 1, partition, number + 1, 1, 100))
+        self.ready += 1
+
+    def pop(self) -> bool:
+        found = self.ids.take() is not None
+        self.ready -= found
+        return found
+
+
+def filled(view: View, messages: int) -> dict[str, Server]:
+    servers = {name: Server(name) for name in view.members}
+    for number in range(messages):
+        partition = placement.of_batch(7, number, view.catalogue)
+        servers[view.places[partition].primary].push(number, partition)
+    return servers
+
+
+def hops(servers: dict[str, Server], local: str) -> float:
+    """The mean over one consumer's pops, until nothing is left."""
+    stock, trail, names, now = Stock(), Trail(), list(servers), 1
+    for number, server in enumerate(servers.values(), 1):
+        stock.hear(server.name, 1, number, {QUEUE: server.ready}, now)
+    pops = total = 0
+    entropy = 0x9E3779B97F4A7C15
+    while True:
+        entropy = entropy * 6364136223846793005 + 1442695040888963407 & (1 << 64) - 1
+        search = Search(names, local, trail, entropy)
+        while True:
+            step = search.next()
+            if isinstance(step, Wait):
+                return total / pops  # the last search, which found nothing, is none of these
+            if not isinstance(step, Ask):
+                search.told([name for name, _ in stock.nodes(QUEUE, now)])
+                continue
+            server = servers[step.node]
+            if server.pop():
+                search.found(server.name, server.ready)
+                if not server.ready:  # its keeper hears that it fell
+                    stock.hear(server.name, 2, pops, {QUEUE: 0}, now)
+                break
+            search.empty(server.name)
+        pops += 1
+        total += search.hops
+
+
+class Cost(NamedTuple):
+    """What a view of so many nodes costs one of them."""
+
+    nodes: int
+    plan_s: float
+    view_bytes: int
+    learn_s: float
+    core_bytes: int
+
+
+def cost(nodes: int) -> Cost:
+    start = time.perf_counter()
+    view = planned(nodes)
+    plan_s = time.perf_counter() - start
+    data = encode_view(view)
+    name = next(iter(view.members))
+    tracemalloc.start()
+    core = Core(name, MemoryStore(), partitions=view.catalogue, entropy=lambda below: 0)
+    core.recover(0)
+    core.begin(1)
+    start = time.perf_counter()
+    core.learn(view)
+    core.end()
+    learn_s = time.perf_counter() - start
+    core_bytes, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return Cost(nodes, plan_s, len(data), learn_s, core_bytes)
+
+
+class Row(NamedTuple):
+    servers: int
+    messages: int
+    measured: float
+    model: float
+    off: float  # the largest deviation of a server's messages from the mean
+
+
+def measure(servers: int, messages: int) -> tuple[Row, list[int]]:
+    view = planned(servers)
+    full = filled(view, messages)
+    counts = [server.ready for server in full.values()]
+    mean = messages / servers
+    off = max(abs(count - mean) for count in counts) / mean
+    local = next(iter(full))
+    return Row(servers, messages, hops(full, local), model(servers, messages), off), counts
+
+
+def main() -> int:
+    rows: list[Row] = []
+    counts: dict[int, list[int]] = {}
+    heads = ("servers", "messages", "hops", "model", "off by", "fullest", "bound")
+    print(" ".join(f"{name:>8}" for name in heads))
+    for servers in (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024):
+        row, counts[servers] = measure(servers, 1000 * servers if servers <= 256 else 250 * servers)
+        rows.append(row)
+        bound = 1.75 * spread(row.servers, row.messages)
+        print(
+            f"{row.servers:>8} {row.messages:>8} {row.measured:>8.4f} {row.model:>8.4f} "
+            f"{row.measured / row.model - 1:>+8.2%} {row.off:>8.1%} {bound:>8.1%}", flush=True,
+        )  # fmt: skip
+    print(f"\n{'nodes':>8} {'plan s':>8} {'view kB':>8} {'learn ms':>9} {'core kB':>8}")
+    for nodes in (64, 256, 1024):
+        each = cost(nodes)
+        print(
+            f"{each.nodes:>8} {each.plan_s:>8.2f} {each.view_bytes / 1000:>8.0f} "
+            f"{each.learn_s * 1000:>9.1f} {each.core_bytes / 1000:>8.0f}", flush=True,
+        )  # fmt: skip
+    draw(rows, counts)
+    return 0
+
+
+def draw(rows: list[Row], counts: dict[int, list[int]]) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    PLOTS.mkdir(exist_ok=True)
+    figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
+    servers = [row.servers for row in rows]
+    axes.semilogx(servers, [row.model for row in rows], "-", base=2, label="corrected model")
+    axes.semilogx(servers, [row.measured for row in rows], "o", base=2, label="measured")
+    axes.set(xlabel="servers", ylabel="hops per pop", title="Hops of one consumer", ylim=(0, 1.2))
+    axes.legend()
+    figure.savefig(PLOTS / "hops.png", dpi=110, metadata={"Software": None})
+    figure, both = pyplot.subplots(1, 2, figsize=(9, 4), layout="constrained")
+    for axes, size in zip(both, (64, 1024), strict=True):
+        mean = sum(counts[size]) / size
+        axes.bar(range(size), sorted(counts[size]), width=1.0)
+        axes.axhline(mean, color="black", linewidth=1)
+        axes.set(xlabel="servers, sorted", ylabel="messages", title=f"{size} servers")
+    figure.savefig(PLOTS / "balance.png", dpi=110, metadata={"Software": None})
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,69 @@
+"""Who looks after the queues while everything breaks: purges, deletes, makes again, updates.
+
+A purge or a delete that is not answered may still happen, at any time: from then on nobody can say
+what the queue must hold, and it is only asked to hold nothing that it should not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from weft.proto import wire
+
+from .clients import LEASE_MS, Clients, Used
+
+if TYPE_CHECKING:
+    from .machine import Machine
+    from .world import World
+
+_PATIENCE = 3_000_000
+
+
+class Keeper:
+    def __init__(self, world: World, clients: Clients) -> None:
+        self._world = world
+        self._clients = clients
+        self.swept_count = 0
+
+    def schedule(self, span: int) -> None:
+        rng, options = self._world.rng, self._world.options
+        for queue in self._clients.queues:
+            if queue.name == "temporary":
+                for _ in range(rng.randrange(1, 4)):
+                    delete = rng.random() < 0.5
+                    self._world.after(rng.randrange(span), partial(self._sweep, queue, delete))
+            elif options.updates:
+                self._world.after(rng.randrange(span), partial(self._update, queue))
+
+    def _sweep(self, queue: Used, delete: bool) -> None:
+        machine = self._world.member()
+        if machine is None or not queue.made:
+            return
+        if delete:
+            queue.made = False
+        queue.made_again = True
+        doubtful, queue.doubtful = queue.doubtful, True  # until there is an answer
+
+        def answered(_: Machine, answer: wire.AnyAnswer, __: Sequence[bytes]) -> None:
+            gone = isinstance(answer, wire.Failure) and answer.code == "QUEUE_NOT_FOUND"
+            if isinstance(answer, wire.Done) or gone:
+                queue.doubtful = doubtful
+                queue.swept_at = self._world.now
+                self.swept_count += 1
+            if delete:
+                self._clients.make(queue)
+
+        request = wire.DeleteQueue(queue.name) if delete else wire.PurgeQueue(queue.name)
+        self._world.ask(machine, request, (), answered, plain=True)
+        if delete:
+            self._world.after(_PATIENCE, lambda: self._clients.make(queue))
+
+    def _update(self, queue: Used) -> None:
+        machine = self._world.member()
+        if machine is None or not queue.made:
+            return
+        changes: dict[str, int | str] = {"lease_ms": LEASE_MS + self._world.rng.randrange(500)}
+        request = wire.UpdateQueue(queue.name, changes)
+        self._world.ask(machine, request, (), lambda *_: None, plain=True)

@@ -1,0 +1,70 @@
+"""What a seed draws: how large the world is, what breaks in it, and what its clients do."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+from .network import Weather
+
+
+@dataclass(frozen=True)
+class Options:
+    nodes: int = 3
+    partitions: int = 2
+    pushes: int = 16
+    weather: Weather = field(default_factory=Weather)
+    # What breaks:
+    crashes: bool = True
+    blackouts: bool = False
+    cuts: bool = True
+    freezes: bool = True
+    #: A crash in the middle of a write, which then is on the disk as a whole or not at all.
+    tears: bool = False
+    #: A write that fails: the machine must end.
+    failures: bool = False
+    #: One flipped bit on one disk: the machine must be replaced.
+    rot: bool = False
+    #: Clocks differ by up to so much.
+    skew_us: int = 0
+    # Who comes and goes:
+    joins: bool = False
+    leaves: bool = False
+    witness: bool = False
+    # What clients do besides:
+    dead_letters: bool = False
+    limited: bool = False
+    #: A queue that is purged, deleted and made again.
+    temporary: bool = False
+    counters: bool = False
+    delays: bool = False
+    updates: bool = False
+
+    @staticmethod
+    def draw(rng: random.Random) -> Options:
+        def chance(share: float) -> bool:
+            return rng.random() < share
+
+        return Options(
+            nodes=rng.choice([2, 3, 3, 3, 3, 4, 5]),
+            partitions=rng.choice([1, 2, 2, 3]),
+            pushes=rng.choice([8, 14, 24]),
+            weather=Weather.draw(rng),
+            crashes=chance(0.6),
+            blackouts=chance(0.1),
+            cuts=chance(0.5),
+            freezes=chance(0.4),
+            tears=chance(0.3),
+            failures=chance(0.2),
+            rot=chance(0.15),
+            skew_us=rng.choice([0, 0, 300_000, 5_000_000]),
+            joins=chance(0.25),
+            leaves=chance(0.25),
+            witness=chance(0.15),
+            dead_letters=chance(0.4),
+            limited=chance(0.25),
+            temporary=chance(0.25),
+            counters=chance(0.35),
+            delays=chance(0.3),
+            updates=chance(0.2),
+        )

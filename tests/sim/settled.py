@@ -1,0 +1,109 @@
+"""What must be so when nothing breaks any more. Each of these says what is missing, or nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weft.dht.core import SIZE
+from weft.dht.planner import copies as required
+from weft.dht.planner import holders, plan, step, voters
+from weft.dht.view import View
+
+if TYPE_CHECKING:
+    from .clients import Clients
+    from .machine import Machine
+    from .world import World
+
+
+def _living(world: World) -> list[Machine]:
+    return [machine for machine in world.machines.values() if not machine.gone]
+
+
+def whole(world: World) -> str:
+    """A new cluster: everyone is in, and every partition has its copies and is led."""
+    view = world.newest_view
+    outside = [m.name for m in _living(world) if m.name not in view.members]
+    if outside:
+        return f"{outside} are not members"
+    copies = min(2, len(holders(view)))
+    for number, place in enumerate(view.places):
+        if len(place.sync) < copies or view.min_sync < required(view, SIZE):
+            return f"partition {number} has too few copies: {place}"
+        if not world.machines[place.primary].loom.core.serving(number):
+            return f"{place.primary} does not serve partition {number}"
+    return ""
+
+
+def made(clients: Clients) -> str:
+    missing = [queue.name for queue in clients.queues if not queue.made]
+    return f"{missing} are not made" if missing else ""
+
+
+def consumed(world: World, clients: Clients) -> str:
+    """Every push is acknowledged and every message is acked; nothing is left over."""
+    late = [batch.number for batch in clients.batches if not batch.done]
+    if late:
+        return f"batches {late[:5]} of {len(late)} were never acknowledged"
+    for number, place in enumerate(world.newest_view.places):
+        if number not in world.machines[place.primary].loom._led:
+            return f"{place.primary} does not serve partition {number}"
+    for machine in _living(world):
+        state = machine.loom.engine.state
+        left = sum(queue.messages for queue in (*state.queues.values(), *state.dying))
+        if left or state.strays:
+            return f"{left} messages and {len(state.strays)} strays wait at {machine.name}"
+    return ""
+
+
+def level(world: World) -> str:
+    """The cluster is as the plan wants it, and everyone who holds something has all of it."""
+    view = world.newest_view
+    for machine in _living(world):
+        if machine.name in view.removed:
+            continue
+        if not machine.up or machine.loom.view.version != view.version:
+            return f"{machine.name} has not heard of the newest view"
+        if not machine.loom.core.proposer.idle:
+            return f"{machine.name} wishes for something"
+    if view.joining or set(voters(view)) != set(view.voters):
+        return f"voters are {view.voters}, joining {view.joining}, not {voters(view)}"
+    leaving = [name for name, member in view.members.items() if member.state != "active"]
+    if leaving:
+        return f"{leaving} are not gone"
+    return _as_planned(world, view)
+
+
+def _as_planned(world: World, view: View) -> str:
+    goal = plan(view, SIZE)
+    for number, place in enumerate(view.places):
+        primary = world.machines[place.primary].loom.core
+        if not primary.serving(number):
+            return f"{place.primary} does not serve partition {number}"
+        end = primary.replicas[number].log.end
+        if step(number, place, goal[number], lambda _: True, SIZE.sync) != (None, ""):
+            return f"partition {number} is at {place}, and should be at {goal[number]}"
+        for name in (*place.sync, *place.learners):
+            if world.machines[name].gone:
+                return f"{name} is gone, and still in {place}"
+            replica = world.machines[name].loom.core.replicas[number]
+            if replica.applied != end:  # what a dead primary had sent it may still be behind that
+                return f"{name} has applied {replica.applied} of {end} in partition {number}"
+    return ""
+
+
+def states(world: World) -> None:
+    """14, 15 for every replica; and whoever holds nothing has nothing."""
+    checker, view = world.checker, world.newest_view
+    for number, place in enumerate(view.places):
+        bodies: dict[bytes, bytes] | None = None
+        for machine in _living(world):
+            replica = machine.loom.core.replicas.get(number)
+            if replica is None:
+                continue
+            checker.fold.compare(machine, replica)
+            found = checker.fold.payloads(machine, replica)
+            if not place.holds(machine.name):
+                checker.that(not found, f"{machine.name} keeps payloads of {number}")
+                continue
+            bodies = found if bodies is None else bodies
+            checker.that(found == bodies, f"15: {machine.name} has other payloads of {number}")
