@@ -3,6 +3,7 @@
 | name        | what                                                                           |
 |-------------|--------------------------------------------------------------------------------|
 | `node.json` | the data format, the node's id, its cluster's id; written once, atomically      |
+| `curve.json`| the node's secret key, for its owner alone (`keys`)                             |
 | `lock`      | held with flock as long as the process lives; holds the pid, for people         |
 | `store`     | LevelDB                                                                         |
 | `store.new` | an empty store while the directory is being made                                |
@@ -31,6 +32,7 @@ import xxhash
 
 from weft.errors import StorageError, StoreDamaged, StoreLocked, StoreVersion
 
+from .keys import Keys, open_keys
 from .leveldb import LevelStore
 from .syncmark import sync_folder
 
@@ -38,6 +40,8 @@ from .syncmark import sync_folder
 FORMAT: Final = 1
 #: Slices of the hash space of a new cluster; fixed for the cluster's life.
 PARTITIONS_DEFAULT: Final = 256
+#: A partition's number has 16 bits in a message id, and one number is the catalogue's.
+PARTITIONS_MAX: Final = (1 << 16) - 1
 
 _RESTORE: Final = "Restore this data directory from a backup, or start an empty one with --data"
 
@@ -79,20 +83,39 @@ class Node(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class DataDirectory:
     """An open data directory; `open` makes one, `close` gives it back."""
 
-    def __init__(self, path: Path, node: Node, lock: int) -> None:
+    def __init__(self, path: Path, node: Node, keys: Keys, lock: int) -> None:
         self._path = path
         self._node = node
         self._lock = lock
+        #: This node's CURVE keys.
+        self.keys = keys
+
+    @staticmethod
+    def is_made(path: str | os.PathLike[str]) -> bool:
+        """Whether there is a data directory, whatever its state."""
+        return (Path(path) / "node.json").exists()
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> DataDirectory:
-        """Open the directory at ``path``, or make it."""
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        cluster: str | None = None,
+        partitions: int | None = None,
+    ) -> DataDirectory:
+        """Open the directory at ``path``, or make it.
+
+        A new one founds a cluster, or, with ``cluster`` and its ``partitions``, is made for that
+        one. A directory of another cluster is refused.
+        """
+        assert (cluster is None) == (partitions is None), "a cluster has its number of partitions"
+        assert partitions is None or 1 <= partitions <= PARTITIONS_MAX
         where = Path(path).absolute()
         try:
             _make_folder(where)
             lock = _take_lock(where / "lock")
             try:
-                return cls(where, _open_node(where), lock)
+                node = _open_node(where, cluster, partitions)
+                return cls(where, node, open_keys(where), lock)
             except BaseException:
                 os.close(lock)
                 raise
@@ -168,14 +191,19 @@ def _take_lock(path: Path) -> int:
     return lock
 
 
-def _open_node(where: Path) -> Node:
+def _open_node(where: Path, cluster: str | None, partitions: int | None) -> Node:
     """Read `node.json`, or make the directory. The lock is held."""
     file, store, new = where / "node.json", where / "store", where / "store.new"
     if not file.exists():
         if store.exists():
             raise StoreDamaged(f"{file} is missing, but {store} is there. {_RESTORE}")
-        return _make(file, store, new)
+        return _make(file, store, new, cluster, partitions)
     node = _read(file)
+    if cluster is not None and (node.cluster, node.partitions) != (cluster, partitions):
+        raise StorageError(
+            f"{where} belongs to cluster {node.cluster} with {node.partitions} partitions, not to "
+            f"{cluster} with {partitions}. Join that one with an empty --data"
+        )
     if not store.exists():
         if not new.exists():
             raise StoreDamaged(f"{store} is missing, but {file} is there. {_RESTORE}")
@@ -183,7 +211,7 @@ def _open_node(where: Path) -> Node:
     return node
 
 
-def _make(file: Path, store: Path, new: Path) -> Node:
+def _make(file: Path, store: Path, new: Path, cluster: str | None, partitions: int | None) -> Node:
     if new.exists():
         # An earlier attempt ended before node.json: nobody has ever written into this store.
         shutil.rmtree(new)
@@ -192,8 +220,8 @@ def _make(file: Path, store: Path, new: Path) -> Node:
         format=FORMAT,
         weft=version("weft"),
         node=secrets.token_hex(8),
-        cluster=secrets.token_hex(16),
-        partitions=PARTITIONS_DEFAULT,
+        cluster=cluster or secrets.token_hex(16),
+        partitions=partitions or PARTITIONS_DEFAULT,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
     ).sealed()
     _write(file, msgspec.json.format(msgspec.json.encode(node), indent=2) + b"\n")

@@ -32,6 +32,7 @@ import os
 import threading
 from collections.abc import Iterator
 from itertools import islice
+from operator import itemgetter
 from typing import Any, Final
 
 import plyvel
@@ -59,9 +60,14 @@ BLOCK_BYTES: Final = 16 * KIB
 CACHE_BYTES: Final = 32 * MIB
 #: Ten bits a key: one in a hundred look-ups of an absent key still reads a table.
 BLOOM_BITS: Final = 10
-#: A scan copies this much, or this many rows, out of LevelDB at a time; at least one row.
+#: A write that was larger than this gives its memory back.
+KEPT_BYTES_MAX: Final = 4 * MIB
+#: A scan copies this much, or this many rows, out of LevelDB at a time; at least one row. Two
+#: chunks have not enough rows to start Python's search for cycles, which would look at each.
 SCAN_BYTES: Final = 1 * MIB
-SCAN_ROWS: Final = 64
+SCAN_ROWS: Final = 256
+
+_value = itemgetter(1)
 
 
 class LevelStore:
@@ -87,6 +93,8 @@ class LevelStore:
                 "Check the disk, and that this user may write there"
             ) from error
         self._closing = False
+        #: By whether they sync.
+        self._batches: dict[bool, Any] = {}
         #: Whether writes came after the last synced one.
         self._unsynced = False
 
@@ -117,15 +125,19 @@ class LevelStore:
     def write(self, changes: list[Change], *, sync: bool) -> None:
         # In this order: who waited for a write that failed is turned away.
         with self._writing, self._turnstile:
-            batch = self._db.write_batch(sync=sync)
+            batch = self._batch(sync)
             commit = self._commit + 1
             batch.put(COMMIT_KEY, integrity.pack_commit(commit))
+            size = 0
             for key, value in changes:
                 assert key, "the empty key is the store's own"
                 if value is None:
                     batch.delete(key)
                 else:
                     batch.put(key, value)
+                    size += len(value)
+            if size > KEPT_BYTES_MAX:
+                self._batches.clear()
             try:
                 batch.write()
                 self._commit = commit
@@ -136,6 +148,15 @@ class LevelStore:
                 self._unsynced = not sync
             except (plyvel.Error, OSError) as error:
                 raise self._failed(error) from error
+
+    def _batch(self, sync: bool) -> Any:
+        """An empty batch, mostly the last one again: its memory need not grow from nothing."""
+        batch = self._batches.get(sync)
+        if batch is None:
+            batch = self._batches[sync] = self._db.write_batch(sync=sync)
+        else:
+            batch.clear()
+        return batch
 
     def compact(self, start: bytes, stop: bytes) -> None:
         # LevelDB begins a new log for this. An empty log before it would look like a lost one.
@@ -178,7 +199,7 @@ class LevelStore:
             while chunk := self._chunk(rows, count, start, stop):
                 start = chunk[-1][0]
                 yield from chunk
-                size = sum(len(value) for _, value in chunk) // len(chunk)
+                size = sum(map(len, map(_value, chunk))) // len(chunk)
                 count = max(1, min(2 * count, SCAN_ROWS, SCAN_BYTES // (size + 1)))
         finally:
             rows.close()

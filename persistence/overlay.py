@@ -30,13 +30,48 @@ class Overlay:
     def put(self, key: bytes, data: bytes) -> None:
         self._changes[key] = layout.seal(key, data)
 
+    def read_record(self, key: bytes) -> bytes | None:
+        """As it stands in the store, with its checksum: it is checked, or damage would spread."""
+        if key in self._changes:
+            return self._changes[key]
+        record = self._store.get(key)
+        if record is not None:
+            layout.unseal(key, record, self._store.path)
+        return record
+
+    def put_record(self, key: bytes, record: bytes) -> None:
+        """A value that is sealed already."""
+        self._changes[key] = record
+
     def delete(self, key: bytes) -> None:
         self._changes[key] = None
 
-    def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, memoryview]]:
+    def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
         """What is stored, without this round's changes."""
+        return layout.unseal_rows(self._store.scan(start, stop), self._store.path)
+
+    @property
+    def dirty(self) -> bool:
+        return bool(self._changes)
+
+    def stored(self, key: bytes) -> memoryview | None:
+        """As it was when the round began."""
+        record = self._store.get(key)
+        return None if record is None else layout.unseal(key, record, self._store.path)
+
+    def stored_rows(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Keys and sealed values as they are when the first is taken; each is checked."""
         for key, record in self._store.scan(start, stop):
-            yield key, layout.unseal(key, record, self._store.path)
+            layout.unseal(key, record, self._store.path)
+            yield key, record
+
+    def drop_all(self, ranges: list[tuple[bytes, bytes]]) -> None:
+        """Deletes everything in some ranges, this round's own changes too."""
+        for start, stop in ranges:
+            for key, _ in self._store.scan(start, stop):
+                self._changes[key] = None
+            for key in [key for key in self._changes if start <= key < stop]:
+                self._changes[key] = None
 
     def take(self) -> list[Change]:
         """The round's changes, to be written; the next round starts empty."""

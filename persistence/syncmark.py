@@ -2,7 +2,9 @@
 
 Every write has a commit number, one more than the last. After a write is known to be on disk its
 number is put into this file, without waiting for the disk. So the mark is never ahead of what is
-durable, and a store that holds less than its mark has lost something that was acknowledged.
+durable, and a store that holds less than its mark has lost something that was acknowledged. The
+file is mapped into memory, so that this takes no call of the system. (On a full file system that
+copies on write the kernel ends the process there, as a failed write would end the node.)
 
 - A killed process leaves the mark exact: the operating system has it.
 - A power loss leaves it as the system last wrote it back, typically some seconds old.
@@ -15,6 +17,7 @@ is locked (flock) while the store is open, so nobody examines files that another
 from __future__ import annotations
 
 import fcntl
+import mmap
 import os
 import struct
 from typing import Final
@@ -25,6 +28,7 @@ from weft.errors import StoreDamaged, StoreLocked
 
 NAME: Final = "SYNCED"
 _SLOT_BYTES: Final = 16
+_FILE_BYTES: Final = 2 * _SLOT_BYTES
 _slot = struct.Struct(">QQ")
 
 
@@ -34,6 +38,7 @@ class SyncMark:
     def __init__(self, folder: str, *, create: bool) -> None:
         """Open the mark in ``folder``; with ``create``, make it, at 0."""
         self.path = os.path.join(folder, NAME)
+        self._memory: mmap.mmap | None = None
         made = os.O_CREAT | os.O_EXCL if create else 0
         try:
             self._fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC | made, 0o644)
@@ -45,7 +50,10 @@ class SyncMark:
                 os.pwrite(self._fd, _pack(0) * 2, 0)
                 os.fsync(self._fd)
                 sync_folder(folder)
-            self._slots = [_unpack(self._fd, slot) for slot in (0, 1)]
+            if os.fstat(self._fd).st_size < _FILE_BYTES:
+                raise self._unknown("is not readable")
+            self._memory = memory = mmap.mmap(self._fd, _FILE_BYTES)
+            self._slots = [_unpack(memory, slot) for slot in (0, 1)]
             if self._slots == [None, None]:
                 raise self._unknown("is not readable")
         except BaseException:
@@ -72,19 +80,24 @@ class SyncMark:
         return max(commit for commit in self._slots if commit is not None)
 
     def advance(self, commit: int) -> None:
-        """Writes up to ``commit`` are on disk; raises OSError."""
+        """Writes up to ``commit`` are on disk."""
         first, second = self._slots
         # The older slot is overwritten, so the newer one stays whole if this write is cut.
         slot = 0 if first is None or (second is not None and first <= second) else 1
-        os.pwrite(self._fd, _pack(commit), slot * _SLOT_BYTES)
+        assert self._memory is not None
+        _slot.pack_into(self._memory, slot * _SLOT_BYTES, commit, _checksum(commit))
         self._slots[slot] = commit
 
     def settle(self, commit: int) -> None:
         """Writes up to ``commit`` are on disk, and so is the mark when this returns."""
         self.advance(commit)
+        assert self._memory is not None
+        self._memory.flush()
         os.fsync(self._fd)
 
     def close(self) -> None:
+        if self._memory is not None:
+            self._memory.close()
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -103,11 +116,8 @@ def _pack(commit: int) -> bytes:
     return _slot.pack(commit, _checksum(commit))
 
 
-def _unpack(fd: int, slot: int) -> int | None:
-    raw = os.pread(fd, _SLOT_BYTES, slot * _SLOT_BYTES)
-    if len(raw) < _SLOT_BYTES:
-        return None
-    commit, checksum = _slot.unpack(raw)
+def _unpack(memory: mmap.mmap, slot: int) -> int | None:
+    commit, checksum = _slot.unpack_from(memory, slot * _SLOT_BYTES)
     return int(commit) if checksum == _checksum(commit) else None
 
 

@@ -23,6 +23,9 @@ class Settings(msgspec.Struct, frozen=True, array_like=True):
     dedup_window_ms: int = 300_000
     #: A push that would exceed this many messages is refused with QueueFull; 0 for no limit.
     max_messages: int = 0
+    #: Messages come in the order of their pushes, and the next ones only when those that are lent
+    #: are settled. All of the queue is then on one partition. Decided when the queue is made.
+    ordered: bool = False
 
     def check(self) -> None:
         limits.check_range("lease_ms", self.lease_ms, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX)

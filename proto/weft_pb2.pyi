@@ -7,20 +7,22 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Settings(_message.Message):
-    __slots__ = ("lease_ms", "max_deliveries", "dead_letter", "retention_ms", "dedup_window_ms", "max_messages")
+    __slots__ = ("lease_ms", "max_deliveries", "dead_letter", "retention_ms", "dedup_window_ms", "max_messages", "ordered")
     LEASE_MS_FIELD_NUMBER: _ClassVar[int]
     MAX_DELIVERIES_FIELD_NUMBER: _ClassVar[int]
     DEAD_LETTER_FIELD_NUMBER: _ClassVar[int]
     RETENTION_MS_FIELD_NUMBER: _ClassVar[int]
     DEDUP_WINDOW_MS_FIELD_NUMBER: _ClassVar[int]
     MAX_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    ORDERED_FIELD_NUMBER: _ClassVar[int]
     lease_ms: int
     max_deliveries: int
     dead_letter: str
     retention_ms: int
     dedup_window_ms: int
     max_messages: int
-    def __init__(self, lease_ms: _Optional[int] = ..., max_deliveries: _Optional[int] = ..., dead_letter: _Optional[str] = ..., retention_ms: _Optional[int] = ..., dedup_window_ms: _Optional[int] = ..., max_messages: _Optional[int] = ...) -> None: ...
+    ordered: bool
+    def __init__(self, lease_ms: _Optional[int] = ..., max_deliveries: _Optional[int] = ..., dead_letter: _Optional[str] = ..., retention_ms: _Optional[int] = ..., dedup_window_ms: _Optional[int] = ..., max_messages: _Optional[int] = ..., ordered: bool = ...) -> None: ...
 
 class CreateQueueRequest(_message.Message):
     __slots__ = ("queue", "settings")
@@ -385,37 +387,128 @@ class ViewRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class Node(_message.Message):
-    __slots__ = ("id", "grpc", "zmq", "state")
+    __slots__ = ("id", "grpc", "zmq", "state", "voter", "witness", "alive", "peer", "key")
     ID_FIELD_NUMBER: _ClassVar[int]
     GRPC_FIELD_NUMBER: _ClassVar[int]
     ZMQ_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
+    VOTER_FIELD_NUMBER: _ClassVar[int]
+    WITNESS_FIELD_NUMBER: _ClassVar[int]
+    ALIVE_FIELD_NUMBER: _ClassVar[int]
+    PEER_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
     id: str
     grpc: str
     zmq: str
     state: str
-    def __init__(self, id: _Optional[str] = ..., grpc: _Optional[str] = ..., zmq: _Optional[str] = ..., state: _Optional[str] = ...) -> None: ...
+    voter: bool
+    witness: bool
+    alive: bool
+    peer: str
+    key: str
+    def __init__(self, id: _Optional[str] = ..., grpc: _Optional[str] = ..., zmq: _Optional[str] = ..., state: _Optional[str] = ..., voter: bool = ..., witness: bool = ..., alive: bool = ..., peer: _Optional[str] = ..., key: _Optional[str] = ...) -> None: ...
 
 class ViewResponse(_message.Message):
-    __slots__ = ("cluster", "version", "partitions", "nodes", "wire_version")
+    __slots__ = ("cluster", "version", "partitions", "nodes", "wire_version", "primaries")
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     NODES_FIELD_NUMBER: _ClassVar[int]
     WIRE_VERSION_FIELD_NUMBER: _ClassVar[int]
+    PRIMARIES_FIELD_NUMBER: _ClassVar[int]
     cluster: str
     version: int
     partitions: int
     nodes: _containers.RepeatedCompositeFieldContainer[Node]
     wire_version: int
-    def __init__(self, cluster: _Optional[str] = ..., version: _Optional[int] = ..., partitions: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[Node, _Mapping]]] = ..., wire_version: _Optional[int] = ...) -> None: ...
+    primaries: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, cluster: _Optional[str] = ..., version: _Optional[int] = ..., partitions: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[Node, _Mapping]]] = ..., wire_version: _Optional[int] = ..., primaries: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class PlacesRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Place(_message.Message):
+    __slots__ = ("epoch", "sync", "learners", "role", "lag")
+    class LagEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SYNC_FIELD_NUMBER: _ClassVar[int]
+    LEARNERS_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    LAG_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    sync: _containers.RepeatedScalarFieldContainer[str]
+    learners: _containers.RepeatedScalarFieldContainer[str]
+    role: str
+    lag: _containers.ScalarMap[str, int]
+    def __init__(self, epoch: _Optional[int] = ..., sync: _Optional[_Iterable[str]] = ..., learners: _Optional[_Iterable[str]] = ..., role: _Optional[str] = ..., lag: _Optional[_Mapping[str, int]] = ...) -> None: ...
+
+class PlacesResponse(_message.Message):
+    __slots__ = ("cluster", "version", "min_sync", "voters", "nodes", "places")
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    MIN_SYNC_FIELD_NUMBER: _ClassVar[int]
+    VOTERS_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    PLACES_FIELD_NUMBER: _ClassVar[int]
+    cluster: str
+    version: int
+    min_sync: int
+    voters: _containers.RepeatedScalarFieldContainer[str]
+    nodes: _containers.RepeatedCompositeFieldContainer[Node]
+    places: _containers.RepeatedCompositeFieldContainer[Place]
+    def __init__(self, cluster: _Optional[str] = ..., version: _Optional[int] = ..., min_sync: _Optional[int] = ..., voters: _Optional[_Iterable[str]] = ..., nodes: _Optional[_Iterable[_Union[Node, _Mapping]]] = ..., places: _Optional[_Iterable[_Union[Place, _Mapping]]] = ...) -> None: ...
+
+class JoinRequest(_message.Message):
+    __slots__ = ("node", "grpc", "zmq", "peer", "key", "witness")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    GRPC_FIELD_NUMBER: _ClassVar[int]
+    ZMQ_FIELD_NUMBER: _ClassVar[int]
+    PEER_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    WITNESS_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    grpc: str
+    zmq: str
+    peer: str
+    key: str
+    witness: bool
+    def __init__(self, node: _Optional[str] = ..., grpc: _Optional[str] = ..., zmq: _Optional[str] = ..., peer: _Optional[str] = ..., key: _Optional[str] = ..., witness: bool = ...) -> None: ...
+
+class JoinResponse(_message.Message):
+    __slots__ = ("cluster", "partitions", "view")
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    VIEW_FIELD_NUMBER: _ClassVar[int]
+    cluster: str
+    partitions: int
+    view: bytes
+    def __init__(self, cluster: _Optional[str] = ..., partitions: _Optional[int] = ..., view: _Optional[bytes] = ...) -> None: ...
+
+class LeaveRequest(_message.Message):
+    __slots__ = ("node", "force")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    FORCE_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    force: bool
+    def __init__(self, node: _Optional[str] = ..., force: bool = ...) -> None: ...
+
+class LeaveResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class StatusRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class StatusResponse(_message.Message):
-    __slots__ = ("node", "version", "uptime_ms", "durability", "queues", "ready", "leased", "delayed", "store_bytes", "free_bytes", "reserve_bytes", "commits", "cpu_us", "rss_bytes")
+    __slots__ = ("node", "version", "uptime_ms", "durability", "queues", "ready", "leased", "delayed", "store_bytes", "free_bytes", "reserve_bytes", "commits", "cpu_us", "rss_bytes", "peer_messages", "peer_bytes", "searches", "hops", "stolen")
     NODE_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     UPTIME_MS_FIELD_NUMBER: _ClassVar[int]
@@ -430,6 +523,11 @@ class StatusResponse(_message.Message):
     COMMITS_FIELD_NUMBER: _ClassVar[int]
     CPU_US_FIELD_NUMBER: _ClassVar[int]
     RSS_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PEER_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    PEER_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SEARCHES_FIELD_NUMBER: _ClassVar[int]
+    HOPS_FIELD_NUMBER: _ClassVar[int]
+    STOLEN_FIELD_NUMBER: _ClassVar[int]
     node: str
     version: str
     uptime_ms: int
@@ -444,4 +542,9 @@ class StatusResponse(_message.Message):
     commits: int
     cpu_us: int
     rss_bytes: int
-    def __init__(self, node: _Optional[str] = ..., version: _Optional[str] = ..., uptime_ms: _Optional[int] = ..., durability: _Optional[str] = ..., queues: _Optional[int] = ..., ready: _Optional[int] = ..., leased: _Optional[int] = ..., delayed: _Optional[int] = ..., store_bytes: _Optional[int] = ..., free_bytes: _Optional[int] = ..., reserve_bytes: _Optional[int] = ..., commits: _Optional[int] = ..., cpu_us: _Optional[int] = ..., rss_bytes: _Optional[int] = ...) -> None: ...
+    peer_messages: int
+    peer_bytes: int
+    searches: int
+    hops: int
+    stolen: int
+    def __init__(self, node: _Optional[str] = ..., version: _Optional[str] = ..., uptime_ms: _Optional[int] = ..., durability: _Optional[str] = ..., queues: _Optional[int] = ..., ready: _Optional[int] = ..., leased: _Optional[int] = ..., delayed: _Optional[int] = ..., store_bytes: _Optional[int] = ..., free_bytes: _Optional[int] = ..., reserve_bytes: _Optional[int] = ..., commits: _Optional[int] = ..., cpu_us: _Optional[int] = ..., rss_bytes: _Optional[int] = ..., peer_messages: _Optional[int] = ..., peer_bytes: _Optional[int] = ..., searches: _Optional[int] = ..., hops: _Optional[int] = ..., stolen: _Optional[int] = ...) -> None: ...

@@ -927,6 +927,21 @@ class ClusterStub(object):
                 request_serializer=weft_dot_proto_dot_weft__pb2.StatusRequest.SerializeToString,
                 response_deserializer=weft_dot_proto_dot_weft__pb2.StatusResponse.FromString,
                 _registered_method=True)
+        self.Places = channel.unary_unary(
+                '/weft.v1.Cluster/Places',
+                request_serializer=weft_dot_proto_dot_weft__pb2.PlacesRequest.SerializeToString,
+                response_deserializer=weft_dot_proto_dot_weft__pb2.PlacesResponse.FromString,
+                _registered_method=True)
+        self.Join = channel.unary_unary(
+                '/weft.v1.Cluster/Join',
+                request_serializer=weft_dot_proto_dot_weft__pb2.JoinRequest.SerializeToString,
+                response_deserializer=weft_dot_proto_dot_weft__pb2.JoinResponse.FromString,
+                _registered_method=True)
+        self.Leave = channel.unary_unary(
+                '/weft.v1.Cluster/Leave',
+                request_serializer=weft_dot_proto_dot_weft__pb2.LeaveRequest.SerializeToString,
+                response_deserializer=weft_dot_proto_dot_weft__pb2.LeaveResponse.FromString,
+                _registered_method=True)
 
 
 class ClusterServicer(object):
@@ -939,7 +954,29 @@ class ClusterServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Status(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """the node that is asked
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Places(self, request, context):
+        """the whole cluster, partition by partition
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Join(self, request, context):
+        """a new node asks to become a member
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Leave(self, request, context):
+        """a member is to hand over what it holds
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -956,6 +993,21 @@ def add_ClusterServicer_to_server(servicer, server):
                     servicer.Status,
                     request_deserializer=weft_dot_proto_dot_weft__pb2.StatusRequest.FromString,
                     response_serializer=weft_dot_proto_dot_weft__pb2.StatusResponse.SerializeToString,
+            ),
+            'Places': grpc.unary_unary_rpc_method_handler(
+                    servicer.Places,
+                    request_deserializer=weft_dot_proto_dot_weft__pb2.PlacesRequest.FromString,
+                    response_serializer=weft_dot_proto_dot_weft__pb2.PlacesResponse.SerializeToString,
+            ),
+            'Join': grpc.unary_unary_rpc_method_handler(
+                    servicer.Join,
+                    request_deserializer=weft_dot_proto_dot_weft__pb2.JoinRequest.FromString,
+                    response_serializer=weft_dot_proto_dot_weft__pb2.JoinResponse.SerializeToString,
+            ),
+            'Leave': grpc.unary_unary_rpc_method_handler(
+                    servicer.Leave,
+                    request_deserializer=weft_dot_proto_dot_weft__pb2.LeaveRequest.FromString,
+                    response_serializer=weft_dot_proto_dot_weft__pb2.LeaveResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -1012,6 +1064,87 @@ class Cluster(object):
             '/weft.v1.Cluster/Status',
             weft_dot_proto_dot_weft__pb2.StatusRequest.SerializeToString,
             weft_dot_proto_dot_weft__pb2.StatusResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Places(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weft.v1.Cluster/Places',
+            weft_dot_proto_dot_weft__pb2.PlacesRequest.SerializeToString,
+            weft_dot_proto_dot_weft__pb2.PlacesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Join(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weft.v1.Cluster/Join',
+            weft_dot_proto_dot_weft__pb2.JoinRequest.SerializeToString,
+            weft_dot_proto_dot_weft__pb2.JoinResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Leave(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weft.v1.Cluster/Leave',
+            weft_dot_proto_dot_weft__pb2.LeaveRequest.SerializeToString,
+            weft_dot_proto_dot_weft__pb2.LeaveResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -98,7 +98,7 @@ class UpdateQueue(Request, frozen=True, tag="update_queue"):
     """Changes the settings named in `changes`; the others stay."""
 
     queue: str
-    changes: dict[str, int | str]
+    changes: dict[str, int | str | bool]
 
 
 class DeleteQueue(Request, frozen=True, tag="delete_queue"):
@@ -153,12 +153,52 @@ class CompareAndSwap(Request, frozen=True, tag="compare_and_swap"):
     new: bytes | None
 
 
+class Where(Request, frozen=True, tag="where"):
+    """Which nodes have messages of a queue ready. Asked of the primary of the queue's name: it
+    keeps the queue's metadata list. With `wait_ms` it answers when there is such a node."""
+
+    queue: str
+    wait_ms: int = 0
+
+
+class CatchUp(Request, frozen=True, tag="catch_up"):
+    """Between nodes: answered when the catalogue of queues is known up to this entry. Without a
+    number, its primary says how far it is committed."""
+
+    lsn: int = -1
+
+
 class View(Request, frozen=True, tag="view"):
-    """Who is in the cluster, and where its ports are."""
+    """Who is in the cluster, where its ports are, and which node leads each partition."""
 
 
 class Status(Request, frozen=True, tag="status"):
     """This node's own figures."""
+
+
+class ClusterStatus(Request, frozen=True, tag="cluster_status"):
+    """The whole view, with what each primary knows of its replicas."""
+
+
+class Join(Request, frozen=True, tag="join"):
+    """A node with an empty store asks to become a member. Addresses are HOST:PORT."""
+
+    node: str
+    grpc: str
+    zmq: str
+    peer: str
+    #: Its public CURVE key, Z85.
+    key: str
+    #: It has a vote and holds no data.
+    witness: bool = False
+
+
+class Leave(Request, frozen=True, tag="leave"):
+    """A member is to hand over what it holds, and is removed when it holds nothing."""
+
+    node: str
+    #: Even if from then on messages are kept on fewer disks.
+    force: bool = False
 
 
 QUEUE_REQUESTS = (
@@ -166,7 +206,8 @@ QUEUE_REQUESTS = (
     | CreateQueue | UpdateQueue | DeleteQueue | ListQueues | DescribeQueue | PurgeQueue | Redrive
 )  # fmt: skip
 TABLE_REQUESTS = Insert | Lookup | Remove | Append | CompareAndSwap
-AnyRequest = QUEUE_REQUESTS | TABLE_REQUESTS | View | Status
+CLUSTER_REQUESTS = Where | CatchUp | View | Status | ClusterStatus | Join | Leave
+AnyRequest = QUEUE_REQUESTS | TABLE_REQUESTS | CLUSTER_REQUESTS
 
 # --- answers ----------------------------------------------------------------------------------
 
@@ -218,6 +259,8 @@ class Lent(msgspec.Struct, array_like=True, frozen=True):
 
 class Popped(Answer, frozen=True, tag="popped"):
     lent: list[Lent]
+    #: Messages of the queue that are still ready on this node.
+    left: int = 0
 
 
 class Peeked(Answer, frozen=True, tag="peeked"):
@@ -279,11 +322,25 @@ class Swapped(Answer, frozen=True, tag="swapped"):
     current: bytes | None
 
 
+class Nodes(Answer, frozen=True, tag="nodes"):
+    """Ids of nodes that have messages of the queue ready, those with most first."""
+
+    nodes: list[str]
+
+
 class NodeInfo(msgspec.Struct, array_like=True, frozen=True):
     node: str
     grpc: str
     zmq: str
+    #: "active" or "leaving".
     state: str
+    voter: bool = True
+    witness: bool = False
+    #: Whether the node that answers has heard of it lately.
+    alive: bool = True
+    #: Where it listens for other nodes, and its public CURVE key; "" when that is not said.
+    peer: str = ""
+    key: str = ""
 
 
 class ViewInfo(Answer, frozen=True, tag="view"):
@@ -292,6 +349,39 @@ class ViewInfo(Answer, frozen=True, tag="view"):
     partitions: int
     nodes: list[NodeInfo]
     wire_version: int = WIRE_VERSION
+    #: For each partition the place of its primary in `nodes`.
+    primaries: list[int] = []
+
+
+class PlaceInfo(msgspec.Struct, array_like=True, frozen=True):
+    """One partition, or the catalogue of queues (the last one)."""
+
+    epoch: int
+    #: Node ids; the first is the primary.
+    sync: list[str]
+    learners: list[str]
+    #: What its primary is doing: "active", "sealing", ..., or "unknown" when it does not say.
+    role: str = "unknown"
+    #: Entries that each follower is behind, for those that are.
+    lag: dict[str, int] = {}
+
+
+class ClusterInfo(Answer, frozen=True, tag="cluster_status"):
+    cluster: str
+    version: int
+    #: Copies that an acknowledgement waits for.
+    min_sync: int
+    voters: list[str]
+    nodes: list[NodeInfo]
+    places: list[PlaceInfo]
+
+
+class Joined(Answer, frozen=True, tag="joined"):
+    """The view with the new member, as nodes hand it to each other."""
+
+    cluster: str
+    partitions: int
+    view: bytes
 
 
 class StatusInfo(Answer, frozen=True, tag="status"):
@@ -309,11 +399,19 @@ class StatusInfo(Answer, frozen=True, tag="status"):
     commits: int
     cpu_us: int
     rss_bytes: int
+    #: What it has said to other nodes.
+    peer_messages: int = 0
+    peer_bytes: int = 0
+    #: Searches for plain clients, questions in them that left this node, and messages that were
+    #: taken from other nodes beyond what was asked for.
+    searches: int = 0
+    hops: int = 0
+    stolen: int = 0
 
 
 AnyAnswer = (
     Failure | Pushed | Popped | Peeked | Settled | Queues | Created | Done
-    | Value | Swapped | ViewInfo | StatusInfo
+    | Value | Swapped | Nodes | ViewInfo | StatusInfo | ClusterInfo | Joined
 )  # fmt: skip
 
 # --- frames -----------------------------------------------------------------------------------
@@ -325,6 +423,8 @@ class Call(msgspec.Struct, array_like=True, frozen=True):
     version: int
     rid: int
     request: AnyRequest
+    #: For a node that wants one.
+    token: str = ""
 
 
 class Reply(msgspec.Struct, array_like=True, frozen=True):

@@ -9,6 +9,7 @@ without counting a delivery, since no one looked at the messages.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 from collections.abc import Sequence
 from typing import TypeVar
@@ -16,6 +17,7 @@ from typing import TypeVar
 from weft.errors import ShuttingDown, from_code
 from weft.proto import wire
 
+from .access import Access
 from .ask import Ask
 from .gate import Gate
 from .log import fields
@@ -25,10 +27,14 @@ log = logging.getLogger(__name__)
 Kind = TypeVar("Kind", bound=wire.Answer)
 _Answered = tuple[wire.AnyAnswer, Sequence[bytes]]
 
+#: The token that the call under way has shown.
+TOKEN: contextvars.ContextVar[str] = contextvars.ContextVar("token", default="")
+
 
 class AsyncAsk:
-    def __init__(self, ask: Ask, gate: Gate) -> None:
+    def __init__(self, ask: Ask, gate: Gate, access: Access | None = None) -> None:
         self._ask = ask
+        self._access = access
         self._gate = gate
         self._loop = asyncio.get_running_loop()
 
@@ -40,7 +46,13 @@ class AsyncAsk:
     async def exchange(
         self, request: wire.AnyRequest, payload: Sequence[bytes], kind: type[Kind]
     ) -> tuple[Kind, Sequence[bytes]]:
-        """The answer and its payload frames; a refusal is raised as the error it names."""
+        """The answer and its payload frames; a refusal is raised as the error it names.
+
+        Every request of every call passes here, a stream's next pop too, so this is where a token
+        is looked at: one that is revoked ends a stream at its next pop.
+        """
+        if self._access is not None:
+            self._access.check(TOKEN.get(), request)
         future: asyncio.Future[_Answered] = self._loop.create_future()
 
         def on_answer(answer: wire.AnyAnswer, frames: Sequence[bytes]) -> None:

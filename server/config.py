@@ -27,6 +27,12 @@ BYTES_MAX = 1 << 50
 #: Each waiting call is a task and some 10 kB.
 CALLS_MAX = 100_000
 GRACE_MS_MAX = 600 * SECOND_MS
+#: They are asked one after the other.
+SEEDS_MAX = 64
+#: The other ports, counted from gRPC's.
+ZMQ_AFTER, HTTP_AFTER, PEER_AFTER = 1, 2, 3
+#: Hosts that mean "every interface": to be bound to, not to be connected to.
+WILDCARDS = ("0.0.0.0", "::", "*")
 
 
 def _setting(default: Any, help_text: str, choices: tuple[str, ...] = ()) -> Any:
@@ -42,8 +48,23 @@ class Config:
     zmq_listen: str = _setting(
         "", "HOST:PORT of the ZeroMQ data path; empty: the host of --listen, its port plus one."
     )
+    http_listen: str = _setting(
+        "", "HOST:PORT of metrics and health; empty: the host of --listen, its port plus two."
+    )
+    peer_listen: str = _setting(
+        "", "HOST:PORT for the other nodes; empty: the host of --listen, its port plus three."
+    )
     advertise: str = _setting(
-        "", "Host name that clients are told to connect to; empty: the host of --listen."
+        "", "Host that clients and nodes are told to connect to; empty: the host of --listen."
+    )
+    join: str = _setting(
+        "", "HOST:PORT,... of gRPC, any members of the cluster to join; empty: found one."
+    )
+    join_token: str = _setting(
+        "", "File with a token that grants admin:*, shown to the members that are to be joined."
+    )
+    witness: bool = _setting(
+        False, "Have a vote and hold no data: the third vote of a cluster of two."
     )
     durability: str = _setting(
         "disk", "When a push is acknowledged: after fsync, or in the page cache.", ("disk", "os")
@@ -56,9 +77,17 @@ class Config:
     grace_ms: int = _setting(
         5 * SECOND_MS, "Time for calls under way to finish when the node is told to stop."
     )
-    insecure: bool = _setting(
-        False, "Allow listening beyond this machine. There is no authentication yet."
+    tls_cert: str = _setting(
+        "", "PEM file: this node's certificate, for gRPC and HTTP; encrypts the data path, too."
     )
+    tls_key: str = _setting("", "PEM file: the certificate's key.")
+    tls_ca: str = _setting(
+        "", "PEM file: gRPC clients must have a certificate of this authority; empty: need none."
+    )
+    tokens: str = _setting(
+        "", "File of tokens, made by `weft token`; callers must show one. Empty: nobody is asked."
+    )
+    insecure: bool = _setting(False, "Allow listening beyond this machine without TLS and tokens.")
     log_level: str = _setting(
         "info", "The least important log lines to write.", ("debug", "info", "warning", "error")
     )
@@ -78,17 +107,57 @@ class Config:
         check_range("calls_max", self.calls_max, 1, CALLS_MAX)
         check_range("grace_ms", self.grace_ms, 0, GRACE_MS_MAX)
         self._validate_addresses()
+        self._validate_security()
+        self._validate_join()
+
+    def _validate_security(self) -> None:
+        if bool(self.tls_cert) != bool(self.tls_key):
+            raise InvalidArgument("tls_cert and tls_key go together: set both or none")
+        if self.tls_ca and not self.tls_cert:
+            raise InvalidArgument("tls_ca needs tls_cert and tls_key: it is about TLS")
+        missing = [name for name in ("tls_cert", "tokens") if not getattr(self, name)]
+        for name, address in (
+            ("listen", self.grpc_address),
+            ("zmq_listen", self.zmq_address),
+            ("http_listen", self.http_address),
+        ):
+            if not address.is_loopback and missing and not self.insecure:
+                raise InvalidArgument(
+                    f"{name} {address} can be reached from other machines, without "
+                    f"{' and '.join(missing)} anyone there could read and delete every queue: set "
+                    "them, listen on 127.0.0.1, or set insecure if the network itself is trusted"
+                )
 
     def _validate_addresses(self) -> None:
-        for name, address in (("listen", self.grpc_address), ("zmq_listen", self.zmq_address)):
-            if not address.is_loopback and not self.insecure:
-                raise InvalidArgument(
-                    f"{name} {address} can be reached from other machines, and there is no "
-                    "authentication yet: anyone there could read and delete every queue. Listen on "
-                    "127.0.0.1, or set insecure if the network itself is trusted"
-                )
-        if self.grpc_address == self.zmq_address and self.grpc_address.port != 0:
-            raise InvalidArgument(f"zmq_listen must differ from listen, {self.grpc_address}")
+        taken = {self.grpc_address: "listen"}
+        for name, address in (
+            ("zmq_listen", self.zmq_address),
+            ("http_listen", self.http_address),
+            ("peer_listen", self.peer_address),
+        ):
+            if address.port and address in taken:
+                raise InvalidArgument(f"{name} must differ from {taken[address]}, {address}")
+            taken[address] = name
+
+    def _validate_join(self) -> None:
+        seeds = self.seeds
+        if len(seeds) > SEEDS_MAX:
+            raise InvalidArgument(f"join takes at most {SEEDS_MAX} addresses, not {len(seeds)}")
+        if self.witness and not seeds:
+            raise InvalidArgument("witness needs join: a cluster is founded by a node with data")
+        if seeds and not self.advertise:
+            for address in (self.grpc_address, self.zmq_address, self.peer_address):
+                if address.host in WILDCARDS:
+                    raise InvalidArgument(
+                        f"advertise must be set: other nodes cannot connect to {address.host}. "
+                        "Give the name or the address by which they reach this machine"
+                    )
+
+    @property
+    def seeds(self) -> tuple[Address, ...]:
+        """The members that are asked to let this node in."""
+        parts = [part.strip() for part in self.join.split(",")] if self.join.strip() else []
+        return tuple(Address.parse(part, "join") for part in parts)
 
     @property
     def grpc_address(self) -> Address:
@@ -100,13 +169,30 @@ class Config:
         """Where the ZeroMQ data path is to listen."""
         if self.zmq_listen:
             return Address.parse(self.zmq_listen, "zmq_listen")
+        return self._beside("zmq_listen", ZMQ_AFTER)
+
+    @property
+    def http_address(self) -> Address:
+        """Where metrics and health are to be had over HTTP."""
+        if self.http_listen:
+            return Address.parse(self.http_listen, "http_listen")
+        return self._beside("http_listen", HTTP_AFTER)
+
+    @property
+    def peer_address(self) -> Address:
+        """Where other nodes are listened to."""
+        if self.peer_listen:
+            return Address.parse(self.peer_listen, "peer_listen")
+        return self._beside("peer_listen", PEER_AFTER)
+
+    def _beside(self, name: str, after: int) -> Address:
         host, port = self.grpc_address
-        if port == PORT_MAX:
-            raise InvalidArgument(f"zmq_listen must be set: there is no port after {port}")
-        return Address(host, port + 1 if port else 0)
+        if port + after > PORT_MAX:
+            raise InvalidArgument(f"{name} must be set: there is no port {port + after}")
+        return Address(host, port + after if port else 0)
 
     def advertised(self, bound: Address) -> Address:
-        """What clients are told about a socket that is bound to ``bound``."""
+        """What clients and nodes are told about a socket that is bound to ``bound``."""
         return Address(self.advertise or bound.host, bound.port)
 
 

@@ -23,9 +23,11 @@ from weft import limits
 from weft.errors import InvalidArgument
 from weft.proto import weft_pb2, weft_pb2_grpc
 
+from .access import Access
 from .address import Address
 from .ask import Ask
 from .async_ask import AsyncAsk
+from .calls import Calls
 from .config import Config
 from .gate import Gate
 from .grpc_services import ClusterService, QueueService, TableService
@@ -57,9 +59,18 @@ _OPTIONS: Final[list[tuple[str, Any]]] = [
 class GrpcEdge:
     """Started once; stopped from any thread but its own."""
 
-    def __init__(self, config: Config, ask: Ask) -> None:
+    def __init__(
+        self,
+        config: Config,
+        ask: Ask,
+        access: Access | None = None,
+        credentials: grpc.ServerCredentials | None = None,
+    ) -> None:
         self._config = config
+        self._access = access
+        self._credentials = credentials
         self._ask = ask
+        self.calls = Calls()
         self._on_bound: Callable[[Address], None] = lambda bound: None
         self._bound: Future[Address] = Future()
         self._thread = threading.Thread(target=self._run, name="grpc", daemon=True)
@@ -95,7 +106,10 @@ class GrpcEdge:
         server = self._server(gate, healthy)
         address = self._config.grpc_address
         try:
-            port = server.add_insecure_port(str(address))
+            if self._credentials is None:
+                port = server.add_insecure_port(str(address))
+            else:
+                port = server.add_secure_port(str(address), self._credentials)
         except RuntimeError:
             raise InvalidArgument(_why_not(address)) from None
         for service in SERVICES:
@@ -109,11 +123,11 @@ class GrpcEdge:
 
     def _server(self, gate: Gate, healthy: Any) -> grpc.aio.Server:
         server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=self._config.calls_max)
-        asking = AsyncAsk(self._ask, gate)
+        asking = AsyncAsk(self._ask, gate, self._access)
         add: Any = weft_pb2_grpc
-        add.add_QueueServicer_to_server(QueueService(gate, asking), server)
-        add.add_TableServicer_to_server(TableService(gate, asking), server)
-        add.add_ClusterServicer_to_server(ClusterService(gate, asking), server)
+        add.add_QueueServicer_to_server(QueueService(gate, asking, self.calls), server)
+        add.add_TableServicer_to_server(TableService(gate, asking, self.calls), server)
+        add.add_ClusterServicer_to_server(ClusterService(gate, asking, self.calls), server)
         health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
         named = (*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(named, server)

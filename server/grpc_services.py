@@ -1,7 +1,7 @@
 """The services of ``weft.proto``: each call turns shapes, asks the engine, and turns them back.
 
-Every method enters through the gate and leaves an error as a gRPC status with Weft's own code, so
-the methods themselves only say what is particular to their verb.
+Every method is entered in the book of calls, enters through the gate and leaves an error as a gRPC
+status with Weft's own code, so the methods themselves only say what is particular to their verb.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from weft.proto import weft_pb2 as pb
 from weft.proto import weft_pb2_grpc, wire
 
 from . import receipts, translate
-from .async_ask import AsyncAsk
+from .async_ask import TOKEN, AsyncAsk
+from .calls import CANCELLED, OK, Calls
 from .gate import Gate
 from .grpc_status import refuse
 from .log import fields
@@ -49,7 +50,8 @@ Method = Callable[[Service, Asked, Context], Awaitable[Answered]]
 class _Service:
     """What the services share."""
 
-    def __init__(self, gate: Gate, asking: AsyncAsk) -> None:
+    def __init__(self, gate: Gate, asking: AsyncAsk, calls: Calls) -> None:
+        self.calls = calls
         self.gate = gate
         self.asking = asking
         self.ask = asking.ask
@@ -58,22 +60,31 @@ class _Service:
 def _call(method: Method[Service, Asked, Answered]) -> Method[Service, Asked, Answered]:
     @functools.wraps(method)
     async def call(self: Service, request: Asked, context: Context) -> Answered:
+        entry = self.calls.begin(method.__name__, context)
+        context.set_trailing_metadata((entry.trailing,))
+        TOKEN.set(_token(context))  # each call is a task, with a context of its own
         try:
             with self.gate.enter():
-                return await method(self, request, context)
+                answer = await method(self, request, context)
+            entry.end(OK)
+            return answer
         except WeftError as error:
             refusal = error
+        except asyncio.CancelledError:
+            entry.end(CANCELLED)
+            raise
         except Exception:
-            log.exception("a call failed", extra=fields(call=method.__name__))
+            log.exception("a call failed", extra=fields(call=entry.method, request=entry.name))
             refusal = WeftError("the node failed at this call; its log says why")
-        return await refuse(context, refusal)
+        entry.end(refusal.code, refusal)
+        return await refuse(context, refusal, entry.trailing)
 
     return call
 
 
 class QueueService(_Service, weft_pb2_grpc.QueueServicer):
-    def __init__(self, gate: Gate, asking: AsyncAsk) -> None:
-        super().__init__(gate, asking)
+    def __init__(self, gate: Gate, asking: AsyncAsk, calls: Calls) -> None:
+        super().__init__(gate, asking, calls)
         self._streams = Streams()
         self._drawn = _draw()
 
@@ -259,6 +270,29 @@ class ClusterService(_Service, weft_pb2_grpc.ClusterServicer):
     @_call
     async def Status(self, request: pb.StatusRequest, context: Context) -> pb.StatusResponse:
         return translate.status(await self.ask(wire.Status(), wire.StatusInfo))
+
+    @_call
+    async def Places(self, request: pb.PlacesRequest, context: Context) -> pb.PlacesResponse:
+        return translate.places(await self.ask(wire.ClusterStatus(), wire.ClusterInfo))
+
+    @_call
+    async def Join(self, request: pb.JoinRequest, context: Context) -> pb.JoinResponse:
+        joined = await self.ask(translate.join(request), wire.Joined)
+        return pb.JoinResponse(
+            cluster=joined.cluster, partitions=joined.partitions, view=joined.view
+        )
+
+    @_call
+    async def Leave(self, request: pb.LeaveRequest, context: Context) -> pb.LeaveResponse:
+        await self.ask(wire.Leave(request.node, request.force), wire.Done)
+        return pb.LeaveResponse()
+
+
+def _token(context: Context) -> str:
+    for key, value in context.invocation_metadata() or ():
+        if key == "authorization" and isinstance(value, str):
+            return value.removeprefix("Bearer ")
+    return ""
 
 
 def _draw() -> Iterator[tuple[int, int]]:

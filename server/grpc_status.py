@@ -24,6 +24,9 @@ STATUS: dict[str, grpc.StatusCode] = {
     "QUEUE_EXISTS": _Code.ALREADY_EXISTS,
     "QUEUE_IN_USE": _Code.FAILED_PRECONDITION,
     "MISSING_EXTRA": _Code.UNIMPLEMENTED,
+    "REFUSED": _Code.PERMISSION_DENIED,
+    "UNAUTHENTICATED": _Code.UNAUTHENTICATED,
+    "PERMISSION_DENIED": _Code.PERMISSION_DENIED,
     "LEASE_LOST": _Code.FAILED_PRECONDITION,
     "ALREADY_SETTLED": _Code.FAILED_PRECONDITION,
     "BUSY": _Code.RESOURCE_EXHAUSTED,
@@ -34,6 +37,8 @@ STATUS: dict[str, grpc.StatusCode] = {
     "CONNECTION_LOST": _Code.UNAVAILABLE,
     "DEADLINE_EXCEEDED": _Code.DEADLINE_EXCEEDED,
     "SHUTTING_DOWN": _Code.UNAVAILABLE,
+    "NOT_PRIMARY": _Code.UNAVAILABLE,
+    "GATEWAY_FAILED": _Code.INTERNAL,
     "PROTOCOL": _Code.UNIMPLEMENTED,
     "STORAGE": _Code.INTERNAL,
     "STORE_LOCKED": _Code.INTERNAL,
@@ -42,11 +47,13 @@ STATUS: dict[str, grpc.StatusCode] = {
 }
 
 
-async def refuse(context: grpc.aio.ServicerContext[Any, Any], error: WeftError) -> Never:
+async def refuse(
+    context: grpc.aio.ServicerContext[Any, Any], error: WeftError, *trailing: tuple[str, str]
+) -> Never:
     """Ends the call with an error that says the same in gRPC's words and in Weft's."""
     retriable = "true" if error.retriable else "false"
     await context.abort(
         STATUS[error.code],
         error.message,
-        trailing_metadata=(("weft-code", error.code), ("weft-retriable", retriable)),
+        trailing_metadata=(("weft-code", error.code), ("weft-retriable", retriable), *trailing),
     )

@@ -9,7 +9,7 @@ import itertools
 import os
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from weft.proto import wire
@@ -31,6 +31,7 @@ class Asked(NamedTuple):
 class Inbox:
     def __init__(self) -> None:
         self._asked: deque[Asked] = deque()
+        self._looks: deque[Callable[[], None]] = deque()
         self._tickets = itertools.count(1)
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         # Held while the descriptor is used: a closed one may already be somebody else's.
@@ -47,6 +48,21 @@ class Inbox:
 
     def cancel(self, ticket: int) -> None:
         self._put(Asked(ticket, None))
+
+    def look(self, look: Callable[[], None]) -> bool:
+        """Has `look` called in the node's thread, after a round; False when the node has ended.
+
+        It must be quick and must not raise. A node that ends first does not call it.
+        """
+        with self._lock:
+            if self._closed:
+                return False
+            self._looks.append(look)
+            os.eventfd_write(self.fd, 1)
+            return True
+
+    def take_looks(self) -> list[Callable[[], None]]:
+        return [self._looks.popleft() for _ in range(len(self._looks))]
 
     def wake(self) -> None:
         with self._lock:

@@ -1,10 +1,10 @@
-"""The driver: the one place where the pure engine meets the network, the disk and the clock.
+"""The driver: the one place where the pure loom meets the network, the disk and the clock.
 
-One thread does everything, round by round: take what has come (up to a round's worth), let the
-engine work, write all changes with one synced write, then send the answers. While the disk is busy
-requests pile up in the sockets, and the next round takes them together: that is the group commit,
-and it adapts by itself. Nothing is answered before it is written, because the answers are asked
-for after the write.
+One thread does everything, round by round: take what has come from clients and other nodes (up to a
+round's worth), let the loom work, write all changes with one synced write, then send messages and
+answers. While the disk is busy requests pile up in the sockets, and the next round takes them
+together: that is the group commit, and it adapts by itself. Nothing is said before it is written,
+because what there is to say is asked for after the write.
 
 A storage error ends the node: LevelDB may lose acknowledged writes once a write has failed, so
 nothing is acknowledged after that. The other edges (gRPC) live in threads of their own and reach
@@ -14,37 +14,55 @@ this one through the inbox.
 from __future__ import annotations
 
 import logging
+import queue
 import resource
 import secrets
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Generator, Sequence
 from importlib.metadata import version
 from typing import Final
 
 import zmq
 
-from weft.errors import StorageError
+from weft.dht.core import decode_view
+from weft.dht.messages import AnyMessage
+from weft.dht.view import Member, View
+from weft.errors import InvalidArgument, StorageError
 from weft.persistence.directory import DataDirectory
+from weft.persistence.layout import NODE
 from weft.persistence.leveldb import WRITE_BUFFER_BYTES
-from weft.persistence.store import Store
+from weft.persistence.store import Change, Store
 from weft.proto import wire
 
+from . import cluster_figures
+from .access import Access
 from .address import Address
 from .ask import OnAnswer
 from .clock import Clock
 from .compaction import Compaction
 from .config import Config
-from .engine.engine import Engine
 from .engine.state import Answered
+from .figures import Figures, Labels, of_queues
 from .inbox import Asked, Inbox
+from .join import check_newcomer
 from .log import fields
+from .loom.loom import Loom
+from .peers import PeerEdge
 from .space import Space
+from .timing import Timing
 from .zmq_edge import ROUND_MESSAGES_MAX, Caller, ZmqEdge
 
 log = logging.getLogger(__name__)
 
 #: How often the store's size is compared with what is alive.
 _LOOK_US: Final = 1_000_000
+#: Rounds in which a node that is alone takes the lead of everything, before it serves.
+_FIRST_ROUNDS_MAX: Final = 20
+#: How long a node that stops may take to hand over what it leads.
+_HAND_OVER_US: Final = 2_000_000
+#: How long it is still there for those who have not heard of that; longer than between two pings.
+_FAREWELL_US: Final = 300_000
 _FAILED: Final = wire.Failure(
     "UNAVAILABLE", "the node has failed: this may or may not have been done", True
 )
@@ -52,7 +70,13 @@ _STOPPING: Final = wire.Failure("SHUTTING_DOWN", "the node is stopping", True)
 
 
 class Node:
-    def __init__(self, config: Config, directory: DataDirectory, store: Store) -> None:
+    def __init__(
+        self,
+        config: Config,
+        directory: DataDirectory,
+        store: Store,
+        access: Access | None = None,
+    ) -> None:
         self._config = config
         self._directory = directory
         self._store = store
@@ -62,35 +86,85 @@ class Node:
         self._space = Space(directory.free_bytes, config.reserve_bytes, WRITE_BUFFER_BYTES)
         self._compaction = Compaction(store)
         self._inbox = Inbox()
-        self._edge = ZmqEdge(config.zmq_address)
-        self._engine = Engine(
+        self._views: queue.SimpleQueue[View] = queue.SimpleQueue()
+        self._edge = ZmqEdge(
+            config.zmq_address, access, directory.keys if config.tls_cert else None
+        )
+        try:
+            self._peers = PeerEdge(
+                config.peer_address, directory.keys, directory.cluster, directory.node
+            )
+        except BaseException:
+            self._edge.close()
+            raise
+        self._loom = Loom(
+            directory.node,
+            directory.cluster,
             store,
             partitions=directory.partitions,
             durability=config.durability,
             cache_bytes=config.cache_bytes,
             entropy=lambda: secrets.randbits(63),
         )
+        self._known_version = 0
         self._on_answer: dict[int, OnAnswer] = {}
         self._thread = threading.Thread(target=self._run, name="weft-node", daemon=True)
         self._stopping = False
         self._again = False  # a send has put something back: no waiting before the next round
         self._commits = 0
         self._look_at = 0
+        self._labels = Labels()
+        #: How long the rounds took that had something to do, and their synced writes.
+        self.round_times, self.fsync_times = Timing(), Timing()
+        #: What the cluster adds to the figures.
+        self.cluster_figures = cluster_figures.of(self._loom.core)
         self._on_end: Callable[[], None] = lambda: None
         #: Why the node ended by itself, if it did.
         self.failure: Exception | None = None
-        #: The gRPC address that clients are told; its edge is started after this node.
-        self.grpc_address = ""
+        self._grpc_address = ""
 
     def start(self, on_end: Callable[[], None] = lambda: None) -> None:
-        """Rebuilds the queues from the store, then serves. `on_end` is called when it ends."""
+        """Rebuilds what it knows from the store, then serves. `on_end` is called when it ends."""
         self._on_end = on_end
-        self._engine.recover(self._clock.now_us())
+        loom = self._loom
+        if not self._config.seeds and not loom.core.founded:
+            loom.found(self._member())
+        loom.recover(self._clock.now_us())
+        for _ in range(_FIRST_ROUNDS_MAX):
+            # Whoever is alone in its cluster leads all of it before the first request.
+            if len(loom.view.members) != 1 or loom.leads == len(loom.view.places):
+                break
+            self._round(set())
         self._thread.start()
+
+    @property
+    def grpc_address(self) -> str:
+        """The gRPC address that clients are told; its edge is started after this node."""
+        return self._grpc_address
+
+    @grpc_address.setter
+    def grpc_address(self, address: str) -> None:
+        self._grpc_address = address
+        self._loom.me = self._member()
 
     @property
     def zmq_address(self) -> Address:
         return self._edge.address
+
+    @property
+    def peer_address(self) -> Address:
+        """Where it listens for the other nodes."""
+        return self._peers.address
+
+    @property
+    def has_view(self) -> bool:
+        """Whether it knows its cluster."""
+        return bool(self._loom.view.members)
+
+    def adopt(self, view: bytes) -> None:
+        """A view to go on from, as nodes hand it to each other. From any thread."""
+        self._views.put(decode_view(view))
+        self._inbox.wake()
 
     def submit(
         self, request: wire.AnyRequest, payload: Sequence[bytes], on_answer: OnAnswer
@@ -100,8 +174,21 @@ class Node:
     def cancel(self, ticket: int) -> None:
         self._inbox.cancel(ticket)
 
+    def look(self, look: Callable[[], None]) -> bool:
+        """Has `look` called in the node's thread, where `figures` may be read; see `Inbox.look`."""
+        return self._inbox.look(look)
+
+    def figures(self, *, queues: bool) -> Generator[None, None, Figures]:
+        """What the node knows of itself: each step is to be taken in its own thread, by `look`."""
+        state = self._loom.engine.state
+        found = []
+        if queues:
+            found = yield from of_queues(state.queues, self._clock.now_us(), self._labels)
+        cluster = {name: read() for name, read in self.cluster_figures.items()}
+        return Figures(self._status(), self._space.full, found, cluster)
+
     def stop(self) -> None:
-        """Answers everything that has come and all who wait, then ends. Returns when it has."""
+        """Hands over, answers everything that has come and all who wait, then ends."""
         self._stopping = True
         self._inbox.wake()
         if self._thread.ident is not None:
@@ -112,13 +199,13 @@ class Node:
     def _run(self) -> None:
         try:
             poller = zmq.Poller()
-            poller.register(self._edge.socket, zmq.POLLIN)
-            poller.register(self._inbox.fd, zmq.POLLIN)
+            for source in (self._edge.socket, self._peers.socket, self._inbox.fd):
+                poller.register(source, zmq.POLLIN)
             while not self._stopping:
-                ready = {source for source, _ in poller.poll(self._patience_ms())}
-                self._round(self._edge.socket in ready, self._inbox.fd in ready)
-            self._engine.drain()
-            self._round(True, True)
+                self._round({source for source, _ in poller.poll(self._patience_ms())})
+            self._hand_over(poller)
+            self._loom.drain()
+            self._round({self._edge.socket, self._inbox.fd})
         except Exception as error:
             self.failure = error
             if isinstance(error, StorageError):  # the disk's fault: its message says all
@@ -126,65 +213,127 @@ class Node:
             else:
                 log.critical("node failed", extra=fields(error=str(error)), exc_info=error)
         finally:
-            self._engine.close()
+            self._loom.close()
             self._edge.close()
+            self._peers.close()
             self._inbox.close()
             for on_answer in self._on_answer.values():
                 on_answer(_FAILED, ())
             self._on_end()
+
+    def _hand_over(self, poller: zmq.Poller) -> None:
+        """Other nodes lead what this one led before it is gone: the pause is a short one."""
+        until = self._clock.now_us() + _HAND_OVER_US
+        while self._loom.retire() and self._clock.now_us() < until:
+            self._round({source for source, _ in poller.poll(20)})
+        if len(self._loom.view.members) > 1:
+            # Sockets close without waiting: whoever has missed the news asks with its next ping.
+            until = self._clock.now_us() + _FAREWELL_US
+            while self._clock.now_us() < until:
+                self._round({source for source, _ in poller.poll(20)})
 
     def _patience_ms(self) -> int:
         """How long the network may be waited for; rounded up, or the last millisecond spins."""
         if self._again:
             self._again = False
             return 0
-        wait_us = self._engine.next_due() - self._clock.now_us()
+        wait_us = self._loom.next_due() - self._clock.now_us()
         return max(0, -(-wait_us // 1000))
 
-    def _round(self, network: bool, inbox: bool) -> None:
+    def _round(self, ready: set[object]) -> None:
         """One round; only a source that has something is looked at."""
-        engine, now = self._engine, self._clock.now_us()
-        engine.begin(now)
-        engine.set_full(self._space.look(now))
-        if network:
+        began = time.perf_counter()
+        loom, now = self._loom, self._clock.now_us()
+        loom.begin(now)
+        loom.set_full(self._space.look(now))
+        if self._peers.socket in ready:
+            for sender, messages in self._peers.receive():
+                for message in messages:
+                    loom.receive(sender, message)
+        if self._edge.socket in ready:
             for caller, request, payload in self._edge.receive():
-                self._handle(request, payload, caller)
-        if inbox:
+                self._handle(request, payload, caller, plain=False)
+        if self._inbox.fd in ready:
             for asked in self._inbox.take(ROUND_MESSAGES_MAX):
                 self._handle_asked(asked)
-        changes = engine.end()
+            while not self._views.empty():
+                loom.core.learn(self._views.get())
+        loom.introduce()
+        changes = loom.end()
         if changes:
-            self._store.write(changes, sync=self._sync)
-            self._commits += 1
-            self._space.written(sum(len(value) for _, value in changes if value))
-        for answered in engine.answers():
-            self._send(answered)
+            self._write(changes)
+        self._say()
+        if loom.view.version != self._known_version:
+            self._know(loom.view)
         if now >= self._look_at:
             self._look_at = now + _LOOK_US
-            live = sum(queue.bytes for queue in engine.state.queues.values())
+            led = sum(each.bytes for each in loom.engine.state.queues.values())
+            # What it follows is about as large, replica by replica, as what it leads.
+            live = led * loom.holds // loom.leads if loom.leads else self._store.size_bytes()
             self._compaction.look(live, self._space.free_bytes, full=self._space.full)
+        if changes or ready:
+            self.round_times.observe(time.perf_counter() - began)
+        if self._inbox.fd in ready:
+            for look in self._inbox.take_looks():
+                look()
 
-    def _handle(self, request: wire.AnyRequest, payload: Sequence[bytes], to: object) -> None:
+    def _write(self, changes: list[Change]) -> None:
+        # What a node has promised and voted for is synced whatever the messages' durability is.
+        sync = self._sync or any(key[:1] == NODE for key, _ in changes)
+        began = time.perf_counter()
+        self._store.write(changes, sync=sync)
+        self._commits += 1
+        if sync:
+            self.fsync_times.observe(time.perf_counter() - began)
+        self._space.written(sum(len(value) for _, value in changes if value))
+
+    def _say(self) -> None:
+        sends, answers = self._loom.deliver()
+        if sends:
+            by_peer: dict[str, list[AnyMessage]] = {}
+            for to, message in sends:
+                by_peer.setdefault(to, []).append(message)
+            for to, messages in by_peer.items():
+                self._peers.send(to, messages)
+        for answered in answers:
+            self._send(answered)
+
+    def _know(self, view: View) -> None:
+        """Who may speak to this node, and where to find them."""
+        self._known_version = view.version
+        self._peers.know({node: (each.peer, each.key) for node, each in view.members.items()})
+
+    def _member(self) -> Member:
+        """This node, as the others are to know it."""
+        advertised = self._config.advertised
+        return Member(
+            str(advertised(self._peers.address)), self._directory.keys.public, self.grpc_address,
+            str(advertised(self._edge.address)), "active", self._config.witness,
+        )  # fmt: skip
+
+    def _handle(
+        self, request: wire.AnyRequest, payload: Sequence[bytes], to: object, *, plain: bool
+    ) -> None:
         if self._stopping:
-            self._engine.state.answer(to, _STOPPING)
-        elif isinstance(request, wire.View):
-            self._engine.state.answer(to, self._view())
+            self._loom.engine.state.answer(to, _STOPPING)
         elif isinstance(request, wire.Status):
-            self._engine.state.answer(to, self._status())
+            self._loom.engine.state.answer(to, self._status())
+        elif isinstance(request, wire.Join) and (refusal := _unfit(request)) is not None:
+            self._loom.engine.state.answer(to, refusal)
         else:
-            self._engine.handle(request, payload, to)
+            self._loom.handle(request, payload, to, plain=plain)
 
     def _handle_asked(self, asked: Asked) -> None:
         if asked.request is None:
             if self._on_answer.pop(asked.ticket, None) is not None:
-                self._engine.cancel(asked.ticket)
+                self._loom.cancel(asked.ticket)
             return
         assert asked.on_answer is not None
         self._on_answer[asked.ticket] = asked.on_answer
-        self._handle(asked.request, asked.payload, asked.ticket)
+        self._handle(asked.request, asked.payload, asked.ticket, plain=True)
 
     def _send(self, answered: Answered) -> None:
-        to, answer, payload = answered
+        to, answer, payload, _ = answered
         if isinstance(to, Caller):
             sent = self._edge.send(to, answer, payload)
         else:
@@ -194,16 +343,11 @@ class Node:
             if on_answer is not None:
                 on_answer(answer, payload)
         if not sent and isinstance(answer, wire.Popped) and answer.lent:
-            self._engine.give_back(answer.lent)
+            self._loom.give_back(answer.lent)
             self._again = True
 
-    def _view(self) -> wire.ViewInfo:
-        zmq_address = self._config.advertised(self.zmq_address)
-        node = wire.NodeInfo(self._directory.node, self.grpc_address, str(zmq_address), "active")
-        return wire.ViewInfo(self._directory.cluster, 1, self._directory.partitions, [node])
-
     def _status(self) -> wire.StatusInfo:
-        queues = self._engine.state.queues.values()
+        queues = self._loom.engine.state.queues.values()
         usage = resource.getrusage(resource.RUSAGE_SELF)
         return wire.StatusInfo(
             self._directory.node,
@@ -211,16 +355,30 @@ class Node:
             (self._clock.now_us() - self._started_us) // 1000,
             self._config.durability,
             len(queues),
-            sum(queue.ready for queue in queues),
-            sum(queue.leased for queue in queues),
-            sum(queue.delayed for queue in queues),
+            sum(each.ready for each in queues),
+            sum(each.leased for each in queues),
+            sum(each.delayed for each in queues),
             self._store.size_bytes(),
             self._space.free_bytes,
             self._space.reserve_bytes,
             self._commits,
             int((usage.ru_utime + usage.ru_stime) * 1_000_000),
             _rss_bytes(),
+            self._peers.messages,
+            self._peers.bytes,
+            self._loom.popping.searches,
+            self._loom.popping.hops,
+            self._loom.popping.loot.stolen,
         )
+
+
+def _unfit(request: wire.Join) -> wire.Failure | None:
+    """A node that nobody could reach, or would know, does not get into the view."""
+    try:
+        check_newcomer(request)
+    except InvalidArgument as error:
+        return wire.Failure(error.code, error.message, error.retriable)
+    return None
 
 
 def _rss_bytes() -> int:

@@ -22,14 +22,21 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-from weft.errors import StoreDamaged, WeftError
+from weft.errors import ShuttingDown, StoreDamaged, WeftError
 from weft.persistence.directory import DataDirectory
 
+from . import connections, tls
+from .access import Access
 from .address import Address
 from .config import Config
 from .grpc_edge import GrpcEdge
+from .health import DRAINING, SERVING, Health
+from .http_edge import HttpEdge
+from .join import Join, open_directory
 from .log import configure, fields
+from .metrics import Metrics
 from .node import Node
+from .tokens import TokenFile
 
 log = logging.getLogger(__name__)
 
@@ -50,37 +57,79 @@ def serve(config: Config) -> int:
     ends: _Ends = queue.SimpleQueue()
     _watch_signals(ends)
     try:
-        directory = DataDirectory.open(config.data)
+        directory = open_directory(config, partial(_wait, ends))
         try:
             return _serve_directory(config, directory, ends)
         finally:
             directory.close()
+    except ShuttingDown as stopped:
+        log.info("stopped", extra=fields(reason=stopped.message))
+        return EXIT_STOPPED
     except WeftError as error:
         print(f"weft serve: {error.message}", file=sys.stderr)
         return EXIT_REFUSED
 
 
 def _serve_directory(config: Config, directory: DataDirectory, ends: _Ends) -> int:
+    access = Access(TokenFile(config.tokens)) if config.tokens else None
+    credentials, http_tls = tls.grpc_credentials(config), tls.http_context(config)
     store = directory.open_store()
     try:
-        node = Node(config, directory, store)
-        edge = GrpcEdge(config, node)
+        node = Node(config, directory, store, access)
+        edge = GrpcEdge(config, node, access, credentials)
+        health = Health(node)
+        watched: dict[str, int] = {}
+        metrics = Metrics(
+            node.round_times, node.fsync_times, edge.calls, lambda: connections.count(watched)
+        )
+        http_edge = HttpEdge(config.http_address, health, metrics, access, http_tls)
         try:
+            # It can be watched while it rebuilds its queues.
+            http = config.advertised(http_edge.start())
             # The node is there before its public face, so that the first call finds it.
             node.start(on_end=lambda: ends.put("the node ended"))
             grpc = config.advertised(edge.start(on_bound=partial(_tell, config, node)))
             zmq = config.advertised(node.zmq_address)
-            with _address_file(directory, grpc, zmq):
-                _greet(config, directory, grpc, zmq)
+            watched.update(grpc=grpc.port, zmq=zmq.port, http=http.port)
+            join = Join(config, directory, grpc, zmq)
+            addresses = {"grpc": grpc, "zmq": zmq, "http": http}
+            with _joined(join, node, ends), _address_file(directory, **addresses):
+                _greet(config, directory, **addresses)
+                health.phase = SERVING
                 reason = ends.get()
+                health.phase = DRAINING
                 log.info("stopping", extra=fields(reason=reason))
                 edge.stop(config.grace_ms / 1000)  # a failed node has answered all: that is quick
+            if join.refusal is not None:
+                raise join.refusal
+        except ShuttingDown as stopped:  # before it was a member
+            log.info("stopping", extra=fields(reason=stopped.message))
         finally:
             edge.stop(0)
             node.stop()
+            http_edge.stop()
         return _outcome(node.failure)
     finally:
         store.close()
+
+
+@contextmanager
+def _joined(join: Join, node: Node, ends: _Ends) -> Iterator[None]:
+    """A node serves once it is a member; one that founds a cluster is that from the start."""
+    try:
+        join.enter(node, partial(_wait, ends), lambda: ends.put("the members refuse this node"))
+        yield
+    finally:
+        join.close()
+
+
+def _wait(ends: _Ends, seconds: float) -> None:
+    """Waits, unless the process is told to end: that is a ShuttingDown."""
+    try:
+        reason = ends.get(timeout=seconds)
+    except queue.Empty:
+        return
+    raise ShuttingDown(reason)
 
 
 def _tell(config: Config, node: Node, bound: Address) -> None:
@@ -119,14 +168,12 @@ def _watch_signals(ends: _Ends) -> None:
 
 
 @contextmanager
-def _address_file(directory: DataDirectory, grpc: Address, zmq: Address) -> Iterator[None]:
+def _address_file(directory: DataDirectory, **addresses: Address) -> Iterator[None]:
     """`address.json` says where the node serves; it is there for just as long."""
     path = Path(directory.path) / "address.json"
     draft = path.with_suffix(".tmp")
-    draft.write_text(
-        json.dumps({"grpc": str(grpc), "zmq": str(zmq), "pid": os.getpid()}) + "\n",
-        encoding="ascii",
-    )
+    named = {name: str(address) for name, address in addresses.items()}
+    draft.write_text(json.dumps({**named, "pid": os.getpid()}) + "\n", encoding="ascii")
     draft.replace(path)
     try:
         yield
@@ -134,7 +181,7 @@ def _address_file(directory: DataDirectory, grpc: Address, zmq: Address) -> Iter
         path.unlink(missing_ok=True)
 
 
-def _greet(config: Config, directory: DataDirectory, grpc: Address, zmq: Address) -> None:
+def _greet(config: Config, directory: DataDirectory, **addresses: Address) -> None:
     log.info(
         "serving",
         extra=fields(
@@ -142,25 +189,27 @@ def _greet(config: Config, directory: DataDirectory, grpc: Address, zmq: Address
             node=directory.node,
             cluster=directory.cluster,
             data=directory.path,
-            grpc=str(grpc),
-            zmq=str(zmq),
             durability=config.durability,
+            **{name: str(address) for name, address in addresses.items()},
         ),
     )
     if config.durability == "os":
         log.warning("durability is os: a power cut loses the last moments of acknowledged pushes")
-    if config.insecure:
+    if config.insecure and not config.tokens:
         log.warning("insecure: whoever reaches these ports can read and delete every queue")
+    elif config.insecure:
+        log.warning("insecure: what is not encrypted, tokens too, can be read on the way")
     if config.log_format == "text":
-        print(_welcome(directory, grpc, zmq), flush=True)
+        print(_welcome(directory, **addresses), flush=True)
 
 
-def _welcome(directory: DataDirectory, grpc: Address, zmq: Address) -> str:
+def _welcome(directory: DataDirectory, grpc: Address, zmq: Address, http: Address) -> str:
     elsewhere = "" if str(grpc) == Config().listen else f"WEFT_SERVERS={grpc} "
     return f"""
 Weft {version("weft")} is serving.
   clients connect to  {grpc}  (gRPC; Python clients find {zmq} by themselves)
   data is kept in     {directory.path}
+  figures are at      http://{http}/metrics
 Try, in another terminal:
   {elsewhere}weft queue create hello
   {elsewhere}weft push hello 'first message'

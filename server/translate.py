@@ -39,6 +39,7 @@ def settings_in(settings: pb.Settings) -> Settings:
             else _DEFAULTS.dedup_window_ms
         ),
         max_messages=settings.max_messages,
+        ordered=settings.ordered,
     )
 
 
@@ -50,6 +51,7 @@ def settings_out(settings: Settings) -> pb.Settings:
         retention_ms=settings.retention_ms,
         dedup_window_ms=settings.dedup_window_ms,
         max_messages=settings.max_messages,
+        ordered=settings.ordered,
     )
 
 
@@ -183,16 +185,53 @@ def pages(messages: Sequence[pb.Message], bytes_max: int) -> Iterator[list[pb.Me
 
 
 def view(answer: wire.ViewInfo) -> pb.ViewResponse:
-    nodes = [
-        pb.Node(id=node.node, grpc=node.grpc, zmq=node.zmq, state=node.state)
-        for node in answer.nodes
-    ]
     return pb.ViewResponse(
         cluster=answer.cluster,
         version=answer.version,
         partitions=answer.partitions,
-        nodes=nodes,
+        nodes=map(_node, answer.nodes),
         wire_version=answer.wire_version,
+        primaries=answer.primaries,
+    )
+
+
+def places(answer: wire.ClusterInfo) -> pb.PlacesResponse:
+    return pb.PlacesResponse(
+        cluster=answer.cluster,
+        version=answer.version,
+        min_sync=answer.min_sync,
+        voters=answer.voters,
+        nodes=map(_node, answer.nodes),
+        places=[
+            pb.Place(
+                epoch=place.epoch,
+                sync=place.sync,
+                learners=place.learners,
+                role=place.role,
+                lag=place.lag,
+            )
+            for place in answer.places
+        ],
+    )
+
+
+def join(request: pb.JoinRequest) -> wire.Join:
+    return wire.Join(
+        request.node, request.grpc, request.zmq, request.peer, request.key, request.witness
+    )
+
+
+def _node(node: wire.NodeInfo) -> pb.Node:
+    return pb.Node(
+        id=node.node,
+        grpc=node.grpc,
+        zmq=node.zmq,
+        state=node.state,
+        voter=node.voter,
+        witness=node.witness,
+        alive=node.alive,
+        peer=node.peer,
+        key=node.key,
     )
 
 
@@ -212,4 +251,9 @@ def status(answer: wire.StatusInfo) -> pb.StatusResponse:
         commits=answer.commits,
         cpu_us=answer.cpu_us,
         rss_bytes=answer.rss_bytes,
+        peer_messages=answer.peer_messages,
+        peer_bytes=answer.peer_bytes,
+        searches=answer.searches,
+        hops=answer.hops,
+        stolen=answer.stolen,
     )

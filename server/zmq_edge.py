@@ -14,10 +14,12 @@ from typing import Final, NamedTuple
 import msgspec
 import zmq
 
-from weft.errors import Unavailable
+from weft.errors import Refused, Unavailable
 from weft.limits import BATCH_BYTES_MAX, MIB, POP_BYTES_MAX
+from weft.persistence.keys import Keys
 from weft.proto import wire
 
+from .access import Access
 from .address import Address
 from .log import fields
 
@@ -41,6 +43,7 @@ _HEARTBEAT_MS: Final = 5000
 _FLUSH_MS: Final = 500
 #: Below this a copy is cheaper than keeping the buffer alive until another thread has sent it.
 _COPY_BELOW: Final = MIB
+_MORE_AT_ONCE: Final = zmq.NOBLOCK | zmq.SNDMORE
 
 
 class Caller(NamedTuple):
@@ -57,7 +60,11 @@ class Received(NamedTuple):
 
 
 class ZmqEdge:
-    def __init__(self, address: Address) -> None:
+    def __init__(
+        self, address: Address, access: Access | None = None, keys: Keys | None = None
+    ) -> None:
+        """With `keys` every connection is encrypted; who is at its other end, a token says."""
+        self._access = access
         self._context = zmq.Context(io_threads=1)
         #: Large answers that ZeroMQ still holds: (tracker, peer, bytes).
         self._on_way: list[tuple[zmq.MessageTracker, bytes, int]] = []
@@ -74,6 +81,9 @@ class ZmqEdge:
             (zmq.IPV6, int(":" in address.host)),
         ):
             self.socket.setsockopt(option, value)
+        if keys is not None:
+            self.socket.setsockopt(zmq.CURVE_SERVER, 1)
+            self.socket.setsockopt(zmq.CURVE_SECRETKEY, keys.secret.encode())
         self.socket.copy_threshold = _COPY_BELOW
         host = f"[{address.host}]" if ":" in address.host else address.host
         try:
@@ -91,17 +101,24 @@ class ZmqEdge:
 
     def receive(self) -> list[Received]:
         """What has come, up to a round's worth."""
+        socket = self.socket
         received: list[Received] = []
         size = 0
         for _ in range(ROUND_MESSAGES_MAX):  # refused ones count too: a flood of them is a flood
             if size >= ROUND_BYTES_MAX:
                 break
             try:
-                peer, *frames = self.socket.recv_multipart(zmq.NOBLOCK)
+                peer = socket.recv(zmq.NOBLOCK)
             except zmq.Again:
                 break
+            frames: list[bytes] = []
+            more = True  # a ROUTER puts the peer before at least one frame
+            while more:
+                frame = socket.recv(zmq.NOBLOCK, copy=False)
+                frames.append(frame.bytes)
+                more = frame.more  # asking the socket costs more than receiving
             size += sum(map(len, frames))
-            last = not int(self.socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN  # cheaper than Again
+            last = not int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN  # cheaper than Again
             try:
                 call = wire.decode_call(frames[0])
                 if call.version != wire.WIRE_VERSION:
@@ -111,26 +128,28 @@ class ZmqEdge:
             except (*wire.MALFORMED, IndexError) as error:
                 self._refuse(peer, f"not a request: {error}")
             else:
-                received.append(Received(Caller(peer, call.rid), call.request, frames[1:]))
+                if self._admits(peer, call):
+                    received.append(Received(Caller(peer, call.rid), call.request, frames[1:]))
             if last:
                 break
         return received
 
     def send(self, caller: Caller, answer: wire.AnyAnswer, payload: Sequence[bytes]) -> bool:
         """Whether it went out."""
-        frames: list[bytes | zmq.Frame] = [
-            caller.peer,
-            wire.encode(wire.Reply(caller.rid, answer)),
-            *payload,
-        ]
+        reply = wire.encode(wire.Reply(caller.rid, answer))
         size = sum(map(len, payload))
-        if size >= _COUNTED_BYTES_MIN:
-            if self._on_way_bytes(caller.peer) + size > PEER_BYTES_MAX:
-                log.debug("answer not sent", extra=fields(why="the caller does not read"))
-                return False
-            # Frames leave in order: when the last one is freed, all have left.
-            frames[-1] = last = zmq.Frame(payload[-1], track=True, copy=False, copy_threshold=0)
         try:
+            if not payload:
+                self.socket.send(caller.peer, _MORE_AT_ONCE)
+                self.socket.send(reply, zmq.NOBLOCK)
+                return True
+            frames: list[bytes | zmq.Frame] = [caller.peer, reply, *payload]
+            if size >= _COUNTED_BYTES_MIN:
+                if self._on_way_bytes(caller.peer) + size > PEER_BYTES_MAX:
+                    log.debug("answer not sent", extra=fields(why="the caller does not read"))
+                    return False
+                # Frames leave in order: when the last one is freed, all have left.
+                frames[-1] = last = zmq.Frame(payload[-1], track=True, copy=False, copy_threshold=0)
             self.socket.send_multipart(frames, zmq.NOBLOCK, copy=size < _COUNTED_BYTES_MIN)
         except zmq.ZMQError as error:
             if error.errno not in (zmq.EHOSTUNREACH, zmq.EAGAIN):
@@ -149,6 +168,17 @@ class ZmqEdge:
     def close(self) -> None:
         self.socket.close()
         self._context.term()
+
+    def _admits(self, peer: bytes, call: wire.Call) -> bool:
+        if self._access is None:
+            return True
+        try:
+            self._access.check(call.token, call.request)
+        except Refused as error:
+            failure = wire.Failure(error.code, error.message, error.retriable)
+            self.send(Caller(peer, call.rid), failure, ())
+            return False
+        return True
 
     def _refuse(self, peer: bytes, why: str) -> None:
         self.send(Caller(peer, 0), wire.Failure("PROTOCOL", why, False), ())

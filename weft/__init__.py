@@ -14,15 +14,19 @@ from weft.errors import (
     Busy,
     ConnectionLost,
     DeadlineExceeded,
+    GatewayFailed,
     InvalidArgument,
     LeaseLost,
     MissingExtra,
+    NotPrimary,
     Overloaded,
+    PermissionDenied,
     ProtocolError,
     QueueExists,
     QueueFull,
     QueueInUse,
     QueueNotFound,
+    Refused,
     ShuttingDown,
     StorageError,
     StorageFull,
@@ -30,6 +34,7 @@ from weft.errors import (
     StoreLocked,
     StoreVersion,
     TooLarge,
+    Unauthenticated,
     Unavailable,
     UsageError,
     WeftError,
@@ -39,6 +44,7 @@ from weft.ids import MessageId
 if TYPE_CHECKING:
     from weft import aio
     from weft.client.consumer_sync import Consumer
+    from weft.client.credentials import Tls
     from weft.client.message import Message
     from weft.client.producer_sync import Producer
     from weft.client.queue_sync import Queue
@@ -54,12 +60,15 @@ __all__ = [
     "ConnectionLost",
     "Consumer",
     "DeadlineExceeded",
+    "GatewayFailed",
     "InvalidArgument",
     "LeaseLost",
     "Message",
     "MessageId",
     "MissingExtra",
+    "NotPrimary",
     "Overloaded",
+    "PermissionDenied",
     "Producer",
     "ProtocolError",
     "Queue",
@@ -68,13 +77,16 @@ __all__ = [
     "QueueInUse",
     "QueueNotFound",
     "QueueStats",
+    "Refused",
     "ShuttingDown",
     "StorageError",
     "StorageFull",
     "StoreDamaged",
     "StoreLocked",
     "StoreVersion",
+    "Tls",
     "TooLarge",
+    "Unauthenticated",
     "Unavailable",
     "UsageError",
     "WeftError",
@@ -91,6 +103,7 @@ _LAZY = {
     "Producer": "weft.client.producer_sync",
     "Queue": "weft.client.queue_sync",
     "QueueStats": "weft.client.stats",
+    "Tls": "weft.client.credentials",
     "connect": "weft.client.sync",
 }
 

@@ -12,6 +12,9 @@ WeftError
 │   ├── QueueExists           it exists, with other settings
 │   ├── QueueInUse            another queue names it as its dead letter
 │   └── MissingExtra          this command needs an extra that is not installed
+├── Refused                   the caller may not do this
+│   ├── Unauthenticated       no token, or one that is unknown, revoked or expired
+│   └── PermissionDenied      the token does not grant it
 ├── LeaseLost                 the receipt is stale: the message was, or will be, delivered again
 │   └── AlreadySettled        this very message was acked or nacked before
 ├── Busy                      the node refuses for now; nothing was changed
@@ -21,7 +24,9 @@ WeftError
 ├── Unavailable               the node did not answer
 │   ├── ConnectionLost        no node could be reached
 │   ├── DeadlineExceeded      the call's time is over; a push may or may not have been stored
-│   └── ShuttingDown          the node is draining
+│   ├── ShuttingDown          the node is draining
+│   └── NotPrimary            another node leads this partition now
+├── GatewayFailed             the gateway of an MPI job stopped; what it had not stored is lost
 ├── ProtocolError             the other side speaks something else
 └── StorageError              the node's own disk
     ├── StoreLocked           another process has the data directory open
@@ -87,6 +92,24 @@ class MissingExtra(UsageError):
     code = "MISSING_EXTRA"
 
 
+class Refused(WeftError):
+    """The caller may not do this."""
+
+    code = "REFUSED"
+
+
+class Unauthenticated(Refused):
+    """No token, or one that is unknown, revoked or expired."""
+
+    code = "UNAUTHENTICATED"
+
+
+class PermissionDenied(Refused):
+    """The token does not grant this."""
+
+    code = "PERMISSION_DENIED"
+
+
 class LeaseLost(WeftError):
     """The receipt is stale: the message was, or will be, delivered again."""
 
@@ -147,6 +170,18 @@ class ShuttingDown(Unavailable):
     """The node is draining; another attempt goes to it once it is back."""
 
     code = "SHUTTING_DOWN"
+
+
+class NotPrimary(Unavailable):
+    """Another node leads this partition now: look at the view again."""
+
+    code = "NOT_PRIMARY"
+
+
+class GatewayFailed(WeftError):
+    """The gateway of an MPI job stopped; what it had not stored is lost."""
+
+    code = "GATEWAY_FAILED"
 
 
 class ProtocolError(WeftError):

@@ -13,18 +13,17 @@ from weft.persistence import layout
 from weft.proto import wire
 from weft.proto.settings import Settings
 
+from . import handle
 from . import queue as stored
-from .batch import split
+from .batch import Batch, split
+from .catalogue import drop, enter, renew, settle
 from .head import Part
 from .idqueue import Entry
-from .pop import strike
 from .queue import GENERATION_BITS, Queue, QueueRecord
 from .state import State
-from .sweep import STEP, sweep
+from .sweep import STEP
 
 _CREATED_MASK = (1 << 47) - 1
-#: Since the node started: a purge does not set them back.
-_COUNTERS = ("pushed", "delivered", "acked", "dead_lettered", "expired_leases", "duplicates")
 
 
 def create_queue(state: State, request: wire.CreateQueue, to: object) -> None:
@@ -45,7 +44,7 @@ def create_queue(state: State, request: wire.CreateQueue, to: object) -> None:
         _check_room(state, request.queue, request.settings)
         _make(state, request.queue, request.settings)
         _make_dead_letter(state, request.settings)
-    state.answer(to, wire.Created(found is None))
+    state.answer(to, wire.Created(found is None), (), {state.catalogue})
 
 
 def update_queue(state: State, request: wire.UpdateQueue, to: object) -> None:
@@ -64,12 +63,13 @@ def update_queue(state: State, request: wire.UpdateQueue, to: object) -> None:
         raise InvalidArgument(f"{error}") from None
     changed = Settings(*msgspec.structs.astuple(settings))
     changed.check()
+    if changed.ordered != queue.settings.ordered:
+        raise InvalidArgument("ordered is decided when a queue is made: make another one")
     _check_room(state, request.queue, changed)
-    queue.settings = changed
-    queue.dedup.resize(changed.dedup_window_ms)
+    settle(queue, QueueRecord(queue.created, queue.generation, changed))
     _save(state, queue)
     _make_dead_letter(state, changed)
-    state.answer(to, wire.Done())
+    state.answer(to, wire.Done(), (), {state.catalogue})
 
 
 #: Settings as a mapping: `Settings` itself is an array on the wire.
@@ -89,31 +89,18 @@ def delete_queue(state: State, request: wire.DeleteQueue, to: object) -> None:
             f"{queue.name} is the dead letter of {', '.join(users[:5])}: "
             "update or delete those first"
         )
-    del state.queues[queue.name], state.by_id[queue.id], state.by_created[queue.created]
+    drop(state, queue)
     state.overlay.delete(layout.queue(queue.name))
-    while queue.waiters:
-        waiter = queue.waiters.popleft()
-        strike(state, waiter)
-        state.answer(waiter.to, wire.Failure("QUEUE_NOT_FOUND", "the queue was deleted", False))
-    state.jobs.append(sweep(state, queue))
-    state.answer(to, wire.Done(queue.messages))
+    state.answer(to, wire.Done(queue.messages), (), {state.catalogue})
 
 
 def purge_queue(state: State, request: wire.PurgeQueue, to: object) -> None:
     """Drops everything, lent messages too: a new generation starts empty."""
     old = state.queue(request.queue)
     generation = (old.generation + 1) % (1 << GENERATION_BITS)
-    new = Queue(old.name, QueueRecord(old.created, generation, old.settings))
-    new.dedup = old.dedup
-    for counter in _COUNTERS:
-        setattr(new, counter, getattr(old, counter))
-    new.waiters, old.waiters = old.waiters, new.waiters
-    for waiter in new.waiters:
-        waiter.queue = new
-    del state.by_id[old.id]
-    _enter(state, new)
-    state.jobs.append(sweep(state, old))
-    state.answer(to, wire.Done(old.messages))
+    new = renew(state, old, QueueRecord(old.created, generation, old.settings))
+    _save(state, new)
+    state.answer(to, wire.Done(old.messages), (), {state.catalogue})
 
 
 def list_queues(state: State, request: wire.ListQueues, to: object) -> None:
@@ -138,7 +125,8 @@ def redrive(state: State, request: wire.Redrive, to: object) -> None:
 def _redrive(state: State, queue: Queue, most: int, to: object) -> Generator[None]:
     """Gives dead letters back to where they came from; those without an origin stay."""
     moved = steps = 0
-    stay: list[tuple[int, int]] = []
+    stay: list[tuple[Batch, int]] = []
+    rests_on: set[int] = set()
     entries = queue.ready  # an upper bound: what stays is not looked at twice
     while moved < most and entries > 0 and state.by_id.get(queue.id) is queue:
         entry = queue.ids.take()
@@ -155,22 +143,24 @@ def _redrive(state: State, queue: Queue, most: int, to: object) -> Generator[Non
         queue.bytes -= batch.share(part.first, part.count)
         if origin is None:
             batch.parts[part.first] = part
-            stay.append((batch.handle, part.first))
+            stay.append((batch, part.first))
         else:
             state.wait(origin, batch, Part(part.first, part.count, origin.id))
             state.changed(batch)
+            rests_on.add(handle.partition(batch.handle))
             moved += part.count
         steps += 1
         if steps % STEP == 0:
             yield
-    for batch_handle, first in stay:
-        batch = state.touch(batch_handle)
+    for batch, first in stay:
+        if state.touched.get(handle.key(batch.handle)) is not batch:
+            continue  # its partition is another node's meanwhile
         part = batch.parts.pop(first)
         if state.by_id.get(queue.id) is queue:
             state.wait(queue, batch, part)
         else:  # it was purged or deleted while this went on
             state.changed(batch)
-    state.answer(to, wire.Done(moved))
+    state.answer(to, wire.Done(moved), (), rests_on)
 
 
 def _make(state: State, name: str, settings: Settings) -> None:
@@ -179,8 +169,8 @@ def _make(state: State, name: str, settings: Settings) -> None:
         seed = state.stamp()
         created = xxhash.xxh3_64_intdigest(name.encode(), seed) & _CREATED_MASK
     queue = Queue(name, QueueRecord(created, 0, settings))
-    state.by_created[created] = queue
-    _enter(state, queue)
+    enter(state, queue)
+    _save(state, queue)
 
 
 def _make_dead_letter(state: State, settings: Settings) -> None:
@@ -197,13 +187,6 @@ def _check_room(state: State, name: str, settings: Settings) -> None:
         state.check_space()
     if new and len(state.queues) + len(new) > limits.QUEUES_MAX:
         raise Overloaded(f"there are {len(state.queues)} queues of {limits.QUEUES_MAX} allowed")
-
-
-def _enter(state: State, queue: Queue) -> None:
-    state.queues[queue.name] = queue
-    state.by_id[queue.id] = queue
-    state.by_created[queue.created] = queue
-    _save(state, queue)
 
 
 def _save(state: State, queue: Queue) -> None:

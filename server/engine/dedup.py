@@ -1,10 +1,10 @@
-"""The dedup window: which batches and dedup keys of a queue were pushed lately.
+"""The dedup window: which batches and dedup keys of a queue were pushed to a partition lately.
 
 A push is named by (producer, batch), chosen by the client before it sends, or by a dedup key. The
 same name again within the window is the same push and gets the first answer. Entries are grouped
 by the time they expire, in slices of 30 seconds: a whole slice is forgotten at once, in memory and
 on disk. Time is the stamp of the push, never the clock at the moment of looking, so that a restart
-(and later a replica) agrees. The ids themselves say where the first push went, so an entry holds
+and another replica agree. The ids themselves say where the first push went, so an entry holds
 nothing else.
 """
 
@@ -17,8 +17,6 @@ from weft.limits import DEDUP_IDS_MAX
 SLICE_US: Final = 30 * 1_000_000
 #: A look-up goes through every group, so a long window gets coarser groups, not more.
 _GROUPS_MAX: Final = 16
-#: A group that is full is followed by another: the oldest can go first in a busy span too.
-_GROUP_IDS_MAX: Final = DEDUP_IDS_MAX // _GROUPS_MAX
 
 
 class First(NamedTuple):
@@ -44,7 +42,10 @@ def expiry_slice(stamp: int, window_ms: int) -> int:
 
 
 class DedupWindow:
-    def __init__(self, window_ms: int) -> None:
+    def __init__(self, window_ms: int, ids_max: int = DEDUP_IDS_MAX) -> None:
+        self._ids_max = ids_max
+        #: A group that is full is followed by another: the oldest can go first in a busy span too.
+        self._group_ids_max = max(1, ids_max // _GROUPS_MAX)
         #: By the span of slices in which they expire; within one span in order of arrival.
         self._groups: dict[int, list[_Group]] = {}
         self._size = 0
@@ -62,7 +63,7 @@ class DedupWindow:
         if old:
             last_slice = (max(old) + 1) * self._span - 1
             in_order = [group for number in sorted(old) for group in old[number]]
-            self._groups = {last_slice // span: _packed(in_order)}
+            self._groups = {last_slice // span: _packed(in_order, self._group_ids_max)}
         self._span = span
 
     def add(self, stamp: int, producer: int, batch: int, key: str | None, count: int) -> None:
@@ -83,8 +84,9 @@ class DedupWindow:
 
     def restore_many(self, expires: int, producer: int, batches: list[int]) -> None:
         """What a restart has found, without a step for each."""
-        for start in range(0, len(batches), _GROUP_IDS_MAX):
-            some = batches[start : start + _GROUP_IDS_MAX]
+        most = self._group_ids_max
+        for start in range(0, len(batches), most):
+            some = batches[start : start + most]
             self._room(expires, len(some)).ids.setdefault(producer, set()).update(some)
 
     def restore_key(self, expires: int, key: str, first: First) -> None:
@@ -116,12 +118,12 @@ class DedupWindow:
         groups = self._groups.get(expires // self._span)
         if groups is None:
             groups = self._groups[expires // self._span] = [_Group()]
-        elif groups[-1].size + count > _GROUP_IDS_MAX:
+        elif groups[-1].size + count > self._group_ids_max:
             groups.append(_Group())
         group = groups[-1]
         group.size += count
         self._size += count
-        while self._size > DEDUP_IDS_MAX:
+        while self._size > self._ids_max:
             self._forget_oldest()
         return group
 
@@ -133,11 +135,11 @@ class DedupWindow:
             del self._groups[number]
 
 
-def _packed(groups: list[_Group]) -> list[_Group]:
+def _packed(groups: list[_Group], most: int) -> list[_Group]:
     """The same in as few groups as fit: a look-up does not get slower with every resize."""
     packed: list[_Group] = []
     for group in groups:
-        if not packed or packed[-1].size + group.size > _GROUP_IDS_MAX:
+        if not packed or packed[-1].size + group.size > most:
             packed.append(group)
             continue
         last = packed[-1]

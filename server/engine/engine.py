@@ -15,15 +15,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from weft.dht import table
+from weft.dht import placement, table
 from weft.errors import InvalidArgument, StorageError, WeftError
 from weft.persistence.store import Change, Reader
 from weft.proto import wire
 
-from . import admin, pop, settle, sweep
+from . import admin, catalogue, pop, settle, sweep
 from .dedup import SLICE_US
+from .ownership import abandon
 from .push import push
-from .recovery import recover
+from .recovery import adopt, bury_strays
 from .state import Answered, State
 
 #: Timers of one kind handled per round; the rest follow in the next.
@@ -46,6 +47,10 @@ _VERBS: dict[type, Callable[..., None]] = {
 }
 
 
+#: What the engine answers by itself.
+VERBS: Final = frozenset({wire.Push, *_VERBS, *table.VERBS})
+
+
 class Engine:
     def __init__(
         self,
@@ -62,9 +67,30 @@ class Engine:
         self._forget_at = 0
 
     def recover(self, now: int) -> None:
-        """Rebuilds everything from the store. Called once, before the first round."""
-        self.state.now = now
-        recover(self.state)
+        """Rebuilds everything from the store, for a node that leads all there is."""
+        self.begin(now)
+        self.load_queues()
+        self.adopt({*range(self.state.partitions), self.state.catalogue})
+
+    def load_queues(self) -> None:
+        """The queues as the catalogue has them. What was known before is forgotten."""
+        catalogue.load(self.state)
+
+    def learn_queue(self, key: bytes, record: bytes | None) -> None:
+        """A record of the catalogue has changed, by another node's hand."""
+        catalogue.learn(self.state, key, record)
+
+    def adopt(self, partitions: set[int]) -> None:
+        """This node leads these partitions now: what they hold is read from the store."""
+        adopt(self.state, partitions)
+
+    def abandon(self, partitions: set[int]) -> None:
+        """It does not lead them any more: whatever is in memory of them is forgotten."""
+        abandon(self.state, partitions)
+
+    def bury_strays(self) -> None:
+        """The catalogue is known to be complete: what belongs to no queue is garbage."""
+        bury_strays(self.state)
 
     def begin(self, now: int) -> None:
         """A round starts; `now` is in microseconds since 1970 and never goes back."""
@@ -99,6 +125,14 @@ class Engine:
         """An answer could not be sent."""
         settle.give_back(self.state, lent)
 
+    def hold(self, lent: list[wire.Lent]) -> None:
+        """An answer is kept back for now."""
+        settle.hold(self.state, lent)
+
+    def release(self, lent: list[wire.Lent]) -> None:
+        """It goes out."""
+        settle.release(self.state, lent)
+
     def set_full(self, full: bool) -> None:
         """Below the free-space reserve pushes are refused; what frees space still works."""
         self.state.full = full
@@ -111,11 +145,18 @@ class Engine:
         while state.stirred:
             _, queue = state.stirred.popitem()
             pop.serve_waiters(state, queue)
+            if queue.ready:
+                state.risen.add(queue.name)
         return state.take_writes()
 
     def answers(self) -> list[Answered]:
         """What may be sent now that the round is written."""
         return self.state.take_answers()
+
+    def take_barriers(self) -> set[int]:
+        """Partitions that were read in this round, and must still be led by this node."""
+        barriers, self.state.barriers = self.state.barriers, set()
+        return barriers
 
     def next_due(self) -> int:
         """When the engine next has something to do by itself."""
@@ -155,7 +196,8 @@ class Engine:
             self._forget_at = state.now + SLICE_US
             state.jobs.append(sweep.forget(state))
             for queue in state.queues.values():
-                queue.dedup.expire(state.now)
+                for window in queue.windows.values():
+                    window.expire(state.now)
 
     def _fall_due(self, queue_id: int) -> None:
         state = self.state
@@ -192,6 +234,7 @@ class Engine:
             raise InvalidArgument(f"{type(request).__name__} is not for the engine")
         key: str = request.key  # type: ignore[union-attr]
         place = table.place(key, state.partitions)
+        partition = placement.of_text(key, state.partitions)
         data = state.overlay.read(place)
         outcome = verb(request, None if data is None else bytes(data))
         if outcome.writes and outcome.value is None:
@@ -199,4 +242,6 @@ class Engine:
         elif outcome.value is not None:
             state.check_space()
             state.overlay.put(place, outcome.value)
-        state.answer(to, outcome.answer)
+        else:  # it only read: nobody else may have written meanwhile
+            state.barriers.add(partition)
+        state.answer(to, outcome.answer, (), {partition})

@@ -105,6 +105,30 @@ class MessageIdQueue:
             return priority, entry
         return None
 
+    def drop(self, partitions: set[int]) -> list[tuple[Entry, bool]]:
+        """Removes all entries of some partitions; with each, whether it was delayed."""
+        dropped: list[tuple[Entry, bool]] = []
+        for level in self._levels:
+            kept = [h for h in level.fresh if handle.partition(h) not in partitions]
+            if len(kept) < len(level.fresh):
+                gone = (h for h in level.fresh if handle.partition(h) in partitions)
+                dropped += [(Entry(h, WHOLE), False) for h in gone]
+                level.fresh = deque(kept)
+            returned = [e for e in level.returned if handle.partition(e.handle) not in partitions]
+            if len(returned) < len(level.returned):
+                gone_parts = (e for e in level.returned if handle.partition(e.handle) in partitions)
+                dropped += [(entry, False) for entry in gone_parts]
+                heapq.heapify(returned)
+                level.returned = returned
+        late = [each for each in self._delayed if handle.partition(each[2].handle) in partitions]
+        if late:
+            dropped += [(entry, True) for _, _, entry in late]
+            self._delayed = [
+                each for each in self._delayed if handle.partition(each[2].handle) not in partitions
+            ]
+            heapq.heapify(self._delayed)
+        return dropped
+
     def drain(self) -> Iterator[Entry]:
         """Every entry, delayed ones too, each removed as it is given."""
         while (entry := self.take()) is not None:

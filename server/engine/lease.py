@@ -69,11 +69,15 @@ class Leases:
         self.timers.set(lease.nonce, expires)
         lease.batch.leases[lease.nonce] = lease
 
-    def end(self, lease: Lease) -> None:
-        """The lease is over; what was said under it is remembered."""
+    def forget(self, lease: Lease) -> None:
+        """The lease is over, and a word about it is somebody else's to answer."""
         del self.by_nonce[lease.nonce]
         del lease.batch.leases[lease.nonce]
         self.timers.clear(lease.nonce)
+
+    def end(self, lease: Lease) -> None:
+        """The lease is over; what was said under it is remembered."""
+        self.forget(lease)
         part = lease.part
         self.ended[lease.nonce] = Ended(
             lease.queue.id, lease.key, part.first, part.count, lease.acked, lease.nacked

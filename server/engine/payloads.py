@@ -14,6 +14,8 @@ from typing import Final
 
 from weft.proto import wire
 
+from . import handle
+
 #: Batches kept in columns: one per consumer that eats a batch slowly.
 _COLUMNS_MAX: Final = 16
 
@@ -37,6 +39,13 @@ class Payloads:
         if payload is not None:
             self._bytes -= len(payload)
         self._columns.pop(key, None)
+
+    def drop_partitions(self, partitions: set[int]) -> None:
+        """All batches of some partitions."""
+        for key in [key for key in self._whole if handle.split_key(key)[0] in partitions]:
+            self._bytes -= len(self._whole.pop(key))
+        for key in [key for key in self._columns if handle.split_key(key)[0] in partitions]:
+            del self._columns[key]
 
     def whole(self, key: int) -> bytes:
         payload = self._whole.get(key)

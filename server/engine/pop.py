@@ -28,7 +28,7 @@ def pop(state: State, request: wire.Pop, to: object) -> None:
         limits.check_range("lease_ms", request.lease_ms, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX)
     state.check_leases(LEASES_MAX)
     serve_waiters(state, queue)  # who came first is served first
-    if not queue.ready:
+    if not queue.has_some:
         if request.wait_ms:
             _wait(state, queue, request, to)
         else:
@@ -51,7 +51,7 @@ def _wait(state: State, queue: Queue, request: wire.Pop, to: object) -> None:
 
 def serve_waiters(state: State, queue: Queue) -> None:
     """Gives what has come to those who wait, in the order in which they came."""
-    while queue.ready and queue.waiters:
+    while queue.has_some and queue.waiters:
         waiter = queue.waiters.popleft()
         strike(state, waiter)
         lend(state, queue, waiter.request, waiter.to)
@@ -96,7 +96,9 @@ def lend(state: State, queue: Queue, request: wire.Pop, to: object) -> None:
         queue.ready -= part.count
         queue.leased += part.count
     queue.delivered += request.limit - count
-    state.answer(to, wire.Popped(lent), frames)
+    if queue.settings.ordered:
+        state.lent_in_order.add(queue)
+    state.answer(to, wire.Popped(lent, queue.ready), frames, {one.partition for one in lent})
 
 
 def peek(state: State, request: wire.Peek, to: object) -> None:
@@ -119,7 +121,7 @@ def peek(state: State, request: wire.Peek, to: object) -> None:
         size -= len(frame)
         if not count or len(lent) == RANGES_MAX:
             break
-    state.answer(to, wire.Peeked(lent), frames)
+    state.answer(to, wire.Peeked(lent), frames, {one.partition for one in lent})
 
 
 def _payload(state: State, batch: Batch, part: Part) -> bytes:

@@ -15,7 +15,7 @@ from weft.persistence import layout
 from weft.proto import wire
 
 from . import handle, head
-from .batch import Batch
+from .dedup import DedupWindow
 from .head import Head, Part
 from .idqueue import WHOLE, Entry
 from .queue import Queue
@@ -25,16 +25,19 @@ from .state import State
 def push(state: State, request: wire.Push, payload: bytes, to: object, durability: str) -> None:
     queue = state.queue(request.queue)
     _check(request, payload)
-    dedup_key = request.dedup_key
-    if dedup_key is None:
-        partition = placement.of_batch(request.producer, request.batch, state.partitions)
-    else:
-        partition = placement.of_text(dedup_key, state.partitions)
+    dedup_key, ordered = request.dedup_key, queue.settings.ordered
+    if ordered and (request.delay_ms or request.priority):
+        raise InvalidArgument(f"{queue.name} is ordered: it has neither delays nor priorities")
+    partition = placement.of_push(
+        queue.name, ordered, request.producer, request.batch, dedup_key, state.partitions
+    )
 
-    first = _first(queue, request)
+    window = queue.window(partition, state.partitions)
+    first = _first(window, request)
     if first is not None:
         queue.duplicates += 1
-        state.answer(to, wire.Pushed(partition, *first, True, durability))
+        # The first push may not be committed yet: this answer waits for it, too.
+        state.answer(to, wire.Pushed(partition, *first, True, durability), (), {partition})
         return
     _check_room(state, queue, request)
 
@@ -49,12 +52,14 @@ def push(state: State, request: wire.Push, payload: bytes, to: object, durabilit
     state.overlay.put(layout.body(partition, lsn), payload)
     state.payloads.add(key, payload)
     state.remember(key, new)
-    queue.dedup.add(stamp, request.producer, request.batch, dedup_key, request.count)
+    window.add(stamp, request.producer, request.batch, dedup_key, request.count)
     admit(state, queue, partition, lsn, new)
     queue.pushed += request.count
     state.answer(
         to,
         wire.Pushed(partition, request.producer, request.batch, request.count, False, durability),
+        (),
+        {partition},
     )
 
 
@@ -67,8 +72,13 @@ def _check_room(state: State, queue: Queue, request: wire.Push) -> None:
             f"{request.delay_ms} ends: delay it less, or keep messages longer"
         )
     state.check_space()
-    if most and queue.messages + request.count > most:
-        raise QueueFull(f"{queue.name} holds {queue.messages} messages of {most} allowed")
+    if not most:
+        return
+    # A node's share may be less than one batch: into an empty queue a batch goes all the same.
+    share = state.share(most) if queue.messages else most
+    if queue.messages + request.count > share:
+        where = "" if share == most else " on this node, which has its share of them"
+        raise QueueFull(f"{queue.name} holds {queue.messages} messages of {share} allowed{where}")
 
 
 def admit(state: State, queue: Queue, partition: int, lsn: int, new: Head) -> None:
@@ -85,27 +95,22 @@ def admit(state: State, queue: Queue, partition: int, lsn: int, new: Head) -> No
         state.stirred[queue.id] = queue
 
 
-def admit_all(queue: Queue, priority: int, handles: list[int]) -> None:
+def admit_all(state: State, queue: Queue, priority: int, handles: list[int]) -> None:
     """Lists untouched batches that are ready, after a restart."""
+    state.stirred[queue.id] = queue
     count, size = handle.totals(handles)
     queue.ready += count
     queue.bytes += size
     queue.ids.add_all_fresh(priority, handles)
 
 
-def readmit(state: State, queue: Queue, batch: Batch, part: Part) -> None:
-    """Lists a part of a batch that something had happened to before the restart."""
-    state.touched[handle.key(batch.handle)] = batch
-    state.wait(queue, batch, part)
-
-
-def _first(queue: Queue, request: wire.Push) -> tuple[int, int, int] | None:
+def _first(window: DedupWindow, request: wire.Push) -> tuple[int, int, int] | None:
     """(producer, batch, count) of the first push, if this one is not the first."""
     if request.dedup_key is not None:
-        found = queue.dedup.first(request.dedup_key)
+        found = window.first(request.dedup_key)
         if found is not None:
             return found.producer, found.batch, found.messages
-    if queue.dedup.has(request.producer, request.batch):
+    if window.has(request.producer, request.batch):
         return request.producer, request.batch, request.count
     return None
 

@@ -1,8 +1,8 @@
-"""One queue as this node has it: settings, its MessageId queue, its dedup window, who waits.
+"""One queue as this node has it: settings, its MessageId queue, its dedup windows, who waits.
 
 A queue's id is ``created (47) | generation (16)``. Purging raises the generation, deleting forgets
 the id; either way all parts that carry the old id are dead at once, with one small write, and are
-swept away little by little. The dedup window belongs to ``created``: a purge does not open it.
+swept away little by little. Dedup windows belong to ``created``: a purge does not open them.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from weft.limits import DEDUP_IDS_MAX
 from weft.proto import wire
 from weft.proto.settings import Settings
 
@@ -49,9 +50,9 @@ class Waiter:
 
 class Queue:
     __slots__ = (
-        "acked", "bytes", "created", "dead_lettered", "dedup", "delayed", "delivered",
+        "acked", "bytes", "created", "dead_lettered", "delayed", "delivered",
         "duplicates", "expired_leases", "generation", "ids", "leased", "name", "pushed",
-        "ready", "settings", "waiters",
+        "ready", "settings", "waiters", "windows",
     )  # fmt: skip
 
     def __init__(self, name: str, record: QueueRecord) -> None:
@@ -60,7 +61,8 @@ class Queue:
         self.generation = record.generation
         self.settings = record.settings
         self.ids = MessageIdQueue()
-        self.dedup = DedupWindow(record.settings.dedup_window_ms)
+        #: What was pushed lately, by partition: it comes and goes with the partition.
+        self.windows: dict[int, DedupWindow] = {}
         self.waiters: deque[Waiter] = deque()
         self.ready = self.leased = self.delayed = self.bytes = 0
         self.pushed = self.delivered = self.acked = self.dead_lettered = 0
@@ -69,6 +71,20 @@ class Queue:
     @property
     def id(self) -> int:
         return self.created << GENERATION_BITS | self.generation
+
+    def window(self, partition: int, partitions: int) -> DedupWindow:
+        found = self.windows.get(partition)
+        if found is None:
+            # A fair share of what a queue may remember, and as much again: hashing is not even.
+            share = max(1, 2 * DEDUP_IDS_MAX // partitions)
+            found = DedupWindow(self.settings.dedup_window_ms, share)
+            self.windows[partition] = found
+        return found
+
+    @property
+    def has_some(self) -> bool:
+        """Whether a pop would get something: an ordered queue lends one lot at a time."""
+        return self.ready > 0 and not (self.leased and self.settings.ordered)
 
     @property
     def messages(self) -> int:

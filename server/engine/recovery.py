@@ -1,8 +1,12 @@
-"""Recovery: everything that is in memory, rebuilt from the store at start.
+"""Recovery: what a node leads is rebuilt in memory from the store, partition by partition.
 
-Only heads are read, never payloads, so the time to start follows the number of waiting batches. A
-checksum that does not match stops the start with the name of the file: an operator decides, not
-the node. What a purge or delete had no time to sweep away is recognised by its dead queue id.
+It happens at start, and whenever this node becomes the primary of a partition that it followed.
+Only heads are read, never payloads, so the time follows the number of waiting batches. A checksum
+that does not match stops the node with the name of the file: an operator decides, not the node.
+
+A batch whose queue is not known is a *stray*: what a purge or delete had no time to sweep away, or
+the batch of a queue whose record has not reached this node yet. Only when the catalogue is surely
+complete (``bury_strays``) is it garbage.
 """
 
 from __future__ import annotations
@@ -13,109 +17,189 @@ import msgspec
 
 from weft.persistence import layout
 
-from . import head
-from . import queue as stored
+from . import handle, head, in_order
 from .batch import Batch
-from .dedup import First, expiry_slice
-from .handle import pack as pack_handle
-from .head import Head
-from .push import admit, admit_all, readmit
-from .queue import Queue, created_of
-from .state import PartitionRecord, State
+from .dedup import SLICE_US, First
+from .handle import COUNT_SHIFT, LSN_SHIFT, PARTITION_SHIFT, STAMP_BITS, STAMP_SHIFT
+from .head import Head, Part
+from .push import admit, admit_all
+from .queue import GENERATION_BITS, created_of
+from .state import PartitionRecord, Pushed, State
 from .sweep import remove
 
 _decode_partition = msgspec.msgpack.Decoder(PartitionRecord).decode
 _decode_first = msgspec.msgpack.Decoder(First).decode
 
+#: Batches that differ in nothing but name, size and age: the parts that an untouched one has (None
+#: if its queue is not known), and where the handles of those that are ready go.
+_Kind = tuple[list[Part] | None, list[int]]
 
-def recover(state: State) -> None:
-    for key, record in _scan(state, layout.PARTITION):
-        state.lsns[layout.unpack_partition(key)] = _decode_partition(record).lsn
-    for key, record in _scan(state, layout.QUEUE):
-        queue = Queue(key[1:].decode(), stored.decode(record))
-        state.queues[queue.name] = queue
-        state.by_id[queue.id] = queue
-        state.by_created[queue.created] = queue
-    for key, _ in _scan(state, layout.DEDUP):
-        expires, _, created, producer, batch = layout.unpack_dedup(key)
-        if (owner := state.by_created.get(created)) is not None:
-            owner.dedup.restore(expires, producer, batch)
-    for key, record in _scan(state, layout.DEDUP_KEY):
-        expires, _, created, name = layout.unpack_dedup_key(key)
-        if (owner := state.by_created.get(created)) is not None:
-            owner.dedup.restore_key(expires, name, _decode_first(record))
-    _batches(state)
+
+def adopt(state: State, partitions: set[int]) -> None:
+    state.led |= partitions
+    gathered = _Found()
+    for partition in sorted(partitions - {state.catalogue}):
+        record = state.overlay.read(layout.partition(partition))
+        state.lsns[partition] = _decode_partition(record).lsn if record is not None else 0
+        _dedup(state, partition)
+        _batches(state, partition, gathered)
+    for (queue_id, priority), handles in gathered.fresh.items():
+        if handles:
+            admit_all(state, state.by_id[queue_id], priority, handles)
     for queue in state.queues.values():
-        queue.dedup.expire(state.now)
+        for window in queue.windows.values():
+            window.expire(state.now)
+    if gathered.dead:
+        state.jobs.append(remove(state, gathered.dead))
+    if state.catalogue in state.led:
+        bury_strays(state)
 
 
-def _batches(state: State) -> None:
-    """A restart's time is this loop's: it runs once for each waiting batch."""
+def bury_strays(state: State) -> None:
     dead: list[Batch] = []
-    fresh: dict[tuple[int, int], list[int]] = {}  # (queue id, priority) -> handles
-    by_id = state.by_id
-    now, last_stamp = state.now, state.last_stamp
-    decode, unpack_batch = head.decode, layout.unpack_batch
-    #: Each queue's window in microseconds, and what was pushed lately: by queue, slice, producer.
-    windows = {queue.created: queue.dedup.window_ms * 1000 for queue in state.queues.values()}
-    seen: dict[tuple[int, int, int], list[int]] = {}
-    for key, data in _scan(state, layout.HEAD):
-        found = decode(data)
-        partition, lsn = unpack_batch(key)
-        stamp, queue_id = found.stamp, found.queue
-        if stamp > last_stamp:
-            last_stamp = stamp
-        created = created_of(queue_id)
-        window = windows.get(created)
-        if window and stamp >= now - window:
-            pushed = created, expiry_slice(stamp, window // 1000), found.producer
-            if pushed in seen:
-                seen[pushed].append(found.batch)
+    for strays in state.strays.values():
+        for batch, part in strays:
+            del batch.parts[part.first]
+            if batch.gone:
+                del state.touched[handle.key(batch.handle)]
+                dead.append(batch)
             else:
-                seen[pushed] = [found.batch]
-            if found.dedup_key is not None:
-                first = First(found.producer, found.batch, found.count)
-                state.by_created[created].dedup.restore_key(pushed[1], found.dedup_key, first)
-        if not _untouched(found):
-            _restore(state, Batch.load(partition, lsn, found), dead)
-        elif queue_id not in by_id:
-            dead.append(Batch.load(partition, lsn, found))
-        elif found.parts[0].due > now:
-            admit(state, by_id[queue_id], partition, lsn, found)
-        else:
-            place = queue_id, found.priority
-            handles = fresh.get(place)
-            if handles is None:
-                handles = fresh[place] = []
-            handles.append(pack_handle(stamp, partition, lsn, found.count, found.size))
-    state.last_stamp = last_stamp
-    for (created, expires, producer), batches in seen.items():
-        state.by_created[created].dedup.restore_many(expires, producer, batches)
-    for (queue_id, priority), handles in fresh.items():
-        admit_all(by_id[queue_id], priority, handles)
+                state.changed(batch)
+    state.strays.clear()
+    state.stray_pushes.clear()
     if dead:
         state.jobs.append(remove(state, dead))
 
 
+def _dedup(state: State, partition: int) -> None:
+    for key, _ in _scan(state, layout.DEDUP, partition):
+        _, expires, created, producer, batch = layout.unpack_dedup(key)
+        if (owner := state.by_created.get(created)) is not None:
+            owner.window(partition, state.partitions).restore(expires, producer, batch)
+        else:
+            pushed = Pushed(partition, expires, producer, batch)
+            state.stray_pushes.setdefault(created, []).append(pushed)
+    for key, record in _scan(state, layout.DEDUP_KEY, partition):
+        _, expires, created, name = layout.unpack_dedup_key(key)
+        first = _decode_first(record)
+        if (owner := state.by_created.get(created)) is not None:
+            owner.window(partition, state.partitions).restore_key(expires, name, first)
+        else:
+            pushed = Pushed(partition, expires, first.producer, first.batch, name, first.messages)
+            state.stray_pushes.setdefault(created, []).append(pushed)
+
+
+class _Found:
+    """What the heads of some partitions say, gathered so that one batch costs little."""
+
+    def __init__(self) -> None:
+        self.dead: list[Batch] = []
+        self.fresh: dict[tuple[int, int], list[int]] = {}  # (queue id, priority) -> handles
+        self.kinds: dict[tuple[int, int, int], _Kind] = {}  # by queue id, priority and count
+        #: Queue id -> the oldest stamp that its dedup window holds.
+        self.horizons: dict[int, int] = {}
+
+
+def _batches(state: State, partition: int, gathered: _Found) -> None:
+    """A restart's time is this loop's: it runs once for each waiting batch, and so calls little."""
+    now, last_stamp = state.now, state.last_stamp
+    decode, unpack_batch = head.decode, layout.unpack_batch
+    fresh, kinds, horizons = gathered.fresh, gathered.kinds, gathered.horizons
+    lent = in_order.load(state, partition)
+    #: What was pushed since: (queue id, slice, producer) -> batches.
+    seen: dict[tuple[int, int, int], list[int]] = {}
+    for key, data in _scan(state, layout.HEAD, partition):
+        found = decode(data)
+        _, lsn = unpack_batch(key)
+        stamp, queue_id, count = found.stamp, found.queue, found.count
+        if stamp > last_stamp:
+            last_stamp = stamp
+        horizon = horizons.get(queue_id)
+        if horizon is None:
+            horizon = horizons[queue_id] = _horizon(state, queue_id)
+        if stamp >= horizon:
+            pushed = queue_id, (stamp + now - horizon) // SLICE_US, found.producer
+            batches = seen.get(pushed)
+            if batches is None:
+                batches = seen[pushed] = []
+            batches.append(found.batch)
+            if found.dedup_key is not None:
+                _restore_key(state, partition, found, pushed[1])
+        place = queue_id, found.priority, count
+        kind = kinds.get(place)
+        if kind is None:
+            parts = [Part(0, count, queue_id)] if queue_id in state.by_id else None
+            kind = kinds[place] = parts, fresh.setdefault(place[:2], [])
+        if lsn in lent:
+            batch = Batch.load(partition, lsn, found)
+            in_order.restore(state, batch, lent[lsn])
+            _restore(state, batch, gathered.dead)
+        elif found.parts == kind[0] or _is_ready(state, partition, lsn, found, gathered.dead):
+            kind[1].append(
+                stamp << STAMP_SHIFT
+                | partition << PARTITION_SHIFT
+                | lsn << LSN_SHIFT
+                | count << COUNT_SHIFT
+                | found.size
+            )
+    state.last_stamp = last_stamp
+    for (queue_id, expires, producer), batches in seen.items():
+        owner = state.by_created[created_of(queue_id)].window(partition, state.partitions)
+        owner.restore_many(expires, producer, batches)
+
+
+def _horizon(state: State, queue_id: int) -> int:
+    """The oldest stamp in a queue's dedup window; none is new enough if it has no window."""
+    queue = state.by_created.get(created_of(queue_id))
+    if queue is None or not queue.settings.dedup_window_ms:
+        return 1 << STAMP_BITS
+    return state.now - queue.settings.dedup_window_ms * 1000
+
+
+def _restore_key(state: State, partition: int, found: Head, expires: int) -> None:
+    assert found.dedup_key is not None
+    first = First(found.producer, found.batch, found.count)
+    owner = state.by_created[created_of(found.queue)].window(partition, state.partitions)
+    owner.restore_key(expires, found.dedup_key, first)
+
+
+def _is_ready(state: State, partition: int, lsn: int, found: Head, dead: list[Batch]) -> bool:
+    """Sees to a batch that is not as most are; whether it is untouched and ready all the same."""
+    queue, parts = state.by_id.get(found.queue), found.parts
+    whole = len(parts) == 1 and parts[0].count == found.count and parts[0].queue == found.queue
+    if queue is None or not whole or parts[0].deliveries:
+        _restore(state, Batch.load(partition, lsn, found), dead)
+        return False
+    if parts[0].due > state.now:
+        admit(state, queue, partition, lsn, found)
+        return False
+    return True
+
+
 def _restore(state: State, batch: Batch, dead: list[Batch]) -> None:
+    """A batch that something had happened to, or whose queue is not known."""
     parts, batch.parts = batch.parts, {}
     for part in parts.values():
         queue = state.by_id.get(part.queue)
         if queue is not None:
-            readmit(state, queue, batch, part)
+            state.wait(queue, batch, part)
+        elif not _dead(state, part):
+            batch.parts[part.first] = part
+            state.strays.setdefault(part.queue, []).append((batch, part))
+    if batch.gone:
+        dead.append(batch)
+        return
+    state.touched[handle.key(batch.handle)] = batch
     if len(batch.parts) < len(parts):
-        if batch.parts:
-            state.changed(batch)
-        else:
-            dead.append(batch)
+        state.changed(batch)
 
 
-def _untouched(found: Head) -> bool:
-    if len(found.parts) != 1:
-        return False
-    part = found.parts[0]
-    return part.count == found.count and part.queue == found.queue and not part.deliveries
+def _dead(state: State, part: Part) -> bool:
+    """Whether a part's queue was purged since, for certain."""
+    known = state.by_created.get(created_of(part.queue))
+    generation = part.queue & ((1 << GENERATION_BITS) - 1)
+    return known is not None and generation < known.generation
 
 
-def _scan(state: State, kind: bytes) -> Iterator[tuple[bytes, memoryview]]:
-    return state.overlay.scan(*layout.kind_range(kind))
+def _scan(state: State, kind: bytes, partition: int) -> Iterator[tuple[bytes, bytes]]:
+    return state.overlay.scan(*layout.partition_range(kind, partition))

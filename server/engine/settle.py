@@ -34,6 +34,8 @@ def nack(state: State, request: wire.Nack, to: object) -> None:
     limits.check_range("delay_ms", request.delay_ms, 0, limits.DELAY_MS_MAX)
     if len(request.reason.encode()) > limits.REASON_BYTES_MAX:
         raise InvalidArgument(f"a reason has at most {limits.REASON_BYTES_MAX} bytes")
+    if request.delay_ms and state.queue(request.queue).settings.ordered:
+        raise InvalidArgument(f"{request.queue} is ordered: what is nacked comes next, undelayed")
     reason = f"nacked: {request.reason}" if request.reason else "nacked"
     due = state.now + request.delay_ms * 1000 if request.delay_ms else 0
 
@@ -52,6 +54,8 @@ def extend(state: State, request: wire.Extend, to: object) -> None:
     def one(lease: Lease, bits: int) -> None:
         lease.lease_us = request.lease_ms * 1000
         state.leases.timers.set(lease.nonce, state.now + lease.lease_us)
+        if lease.queue.settings.ordered:
+            state.lent_in_order.add(lease.queue)
 
     queue = state.queue(request.queue)
     _settle(state, queue, request.receipts, to, one, lambda said: 0)
@@ -74,6 +78,21 @@ def give_back(state: State, lent: list[wire.Lent]) -> None:
             bits = lease.mask
             _take_off(state, lease, bits)
             _return(state, lease, bits, 0, None)
+
+
+def hold(state: State, lent: list[wire.Lent]) -> None:
+    """An answer waits for what it rests on: until it goes out, its leases do not run."""
+    for one in lent:
+        if one.nonce in state.leases.by_nonce:
+            state.leases.timers.clear(one.nonce)
+
+
+def release(state: State, lent: list[wire.Lent]) -> None:
+    """It goes out now, and its leases begin."""
+    for one in lent:
+        lease = state.leases.by_nonce.get(one.nonce)
+        if lease is not None:
+            state.leases.timers.set(one.nonce, state.now + lease.lease_us)
 
 
 def _settle(
@@ -103,7 +122,8 @@ def _settle(
             one(lease, out)
         done += out.bit_count()
         already += again.bit_count()
-    state.answer(to, wire.Settled(done, already, lost))
+    rests_on = {receipt.partition for receipt in receipts}
+    state.answer(to, wire.Settled(done, already, lost), (), rests_on)
 
 
 def _wanted(said: Lease | Ended | None, receipt: wire.Receipt, queue: Queue) -> int | None:
@@ -132,6 +152,10 @@ def _take_off(state: State, lease: Lease, bits: int) -> None:
     queue.bytes -= sum(batch.share(*run) for run in mask.runs(bits))
     if not lease.mask:
         state.leases.end(lease)
+    if queue.settings.ordered:
+        state.lent_in_order.add(queue)
+        if not queue.leased:
+            state.stirred[queue.id] = queue  # the next lot may go out
     state.changed(batch)
 
 

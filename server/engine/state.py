@@ -9,7 +9,7 @@ that each verb must remember: verbs only put changes into the ``overlay`` and an
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Sequence, Set
 from typing import Final, NamedTuple
 
 import msgspec
@@ -20,7 +20,7 @@ from weft.persistence.overlay import Overlay
 from weft.persistence.store import Change, Reader
 from weft.proto import wire
 
-from . import handle, head
+from . import handle, head, in_order
 from .batch import Batch
 from .dedup import First, expiry_slice
 from .head import Head, Part
@@ -40,10 +40,23 @@ class Answered(NamedTuple):
     to: object
     answer: wire.AnyAnswer
     payload: Sequence[bytes] = ()
+    #: The partitions it rests on: what was changed or read there must be committed first.
+    rests_on: Set[int] = frozenset()
+
+
+class Pushed(NamedTuple):
+    """A push that is remembered until its slice expires."""
+
+    partition: int
+    expires: int
+    producer: int
+    batch: int
+    key: str | None = None
+    messages: int = 0
 
 
 class PartitionRecord(msgspec.Struct, array_like=True, frozen=True):
-    """A partition's own state: its epoch, and the last lsn it gave out."""
+    """A partition's own state: the last lsn it gave out. (The first field is not used.)"""
 
     epoch: int
     lsn: int
@@ -60,10 +73,19 @@ class State:
         self.now = 0
         self.last_stamp = 0
         self.full = False
+        #: The partitions that this node leads: only what they hold is in memory.
+        self.led: set[int] = set()
         self.lsns = [0] * partitions
         self.queues: dict[str, Queue] = {}
         self.by_id: dict[int, Queue] = {}
         self.by_created: dict[int, Queue] = {}
+        #: Queues that were purged or deleted, while what they held is swept away.
+        self.dying: list[Queue] = []
+        #: Batches of queues that this node does not know, by what it would have to know: either
+        #: the queue is gone, or its record has not come yet.
+        self.strays: dict[int, list[tuple[Batch, Part]]] = {}
+        #: What was pushed lately to queues that this node does not know, by `created`.
+        self.stray_pushes: dict[int, list[Pushed]] = {}
         self.touched: dict[int, Batch] = {}
         self.recent: OrderedDict[int, Head] = OrderedDict()
         self.payloads = Payloads(self._load_payload, cache_bytes)
@@ -79,6 +101,9 @@ class State:
         self.dirty: dict[int, Batch] = {}
         self.grown: set[int] = set()  # partitions that gave out an lsn
         self.stirred: dict[int, Queue] = {}  # queues that may have something for who waits
+        self.risen: set[str] = set()  # queues that have something and nobody who waits for it here
+        self.lent_in_order: set[Queue] = set()  # ordered queues whose leases have changed
+        self.barriers: set[int] = set()  # partitions whose state was read and must still be ours
 
     # --- time, numbers --------------------------------------------------------------------
 
@@ -86,6 +111,16 @@ class State:
         """A time in microseconds that no earlier stamp of this node had."""
         self.last_stamp = max(self.now, self.last_stamp + 1)
         return self.last_stamp
+
+    @property
+    def catalogue(self) -> int:
+        """The partition that holds the queues' own records: the one after the last."""
+        return self.partitions
+
+    def share(self, most: int) -> int:
+        """This node's part of a limit on a whole queue: as much as it leads of the partitions."""
+        led = len(self.led) - (self.catalogue in self.led)
+        return -(-most * led // self.partitions)
 
     def next_lsn(self, partition: int) -> int:
         self.lsns[partition] += 1
@@ -180,29 +215,39 @@ class State:
         """A batch that is gone is remembered until its dedup window has passed."""
         created = created_of(dead.queue)
         queue = self.by_created.get(created)
-        if queue is None or not queue.dedup.window_ms:
+        window_ms = queue.settings.dedup_window_ms if queue is not None else 0
+        if not window_ms:
             return
-        expires = expiry_slice(dead.stamp, queue.dedup.window_ms)
+        expires = expiry_slice(dead.stamp, window_ms)
         if expires < expiry_slice(self.now, 0):
             return
-        self.overlay.put(layout.dedup(expires, partition, created, dead.producer, dead.batch), b"")
+        self.overlay.put(layout.dedup(partition, expires, created, dead.producer, dead.batch), b"")
         if dead.dedup_key is not None:
             first = First(dead.producer, dead.batch, dead.count)
             self.overlay.put(
-                layout.dedup_key(expires, partition, created, dead.dedup_key),
+                layout.dedup_key(partition, expires, created, dead.dedup_key),
                 msgspec.msgpack.encode(first),
             )
 
     # --- the round ------------------------------------------------------------------------
 
-    def answer(self, to: object, answer: wire.AnyAnswer, payload: Sequence[bytes] = ()) -> None:
-        self.answers.append(Answered(to, answer, payload))
+    def answer(
+        self,
+        to: object,
+        answer: wire.AnyAnswer,
+        payload: Sequence[bytes] = (),
+        rests_on: Set[int] = frozenset(),
+    ) -> None:
+        self.answers.append(Answered(to, answer, payload, rests_on))
 
     def take_writes(self) -> list[Change]:
         """Everything that changed in this round, to be written at once."""
         for key, batch in self.dirty.items():
             self._write_batch(key, batch)
         self.dirty.clear()
+        for queue in self.lent_in_order:
+            in_order.write(self, queue)
+        self.lent_in_order.clear()
         for partition in self.grown:
             record = PartitionRecord(1, self.lsns[partition])
             self.overlay.put(layout.partition(partition), msgspec.msgpack.encode(record))

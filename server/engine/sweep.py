@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Final
 
+from weft.dht import placement
 from weft.persistence import layout
 
 from .batch import Batch
@@ -22,6 +23,7 @@ STEP: Final = 500
 
 def sweep(state: State, dead: Queue) -> Generator[None]:
     """Removes all that a dead queue holds, lent messages included."""
+    state.dying.append(dead)
     for number, lease in enumerate(list(state.leases.by_nonce.values())):
         if lease.queue is dead and lease.nonce in state.leases.by_nonce:
             lease.mask = 0
@@ -34,6 +36,10 @@ def sweep(state: State, dead: Queue) -> Generator[None]:
         state.changed(batch)
         if number % STEP == 0:
             yield
+    state.dying.remove(dead)
+    partition = placement.of_text(dead.name, state.partitions)
+    if dead.settings.ordered and partition in state.led:
+        state.overlay.delete(layout.leases(partition, dead.id))
 
 
 def remove(state: State, garbage: list[Batch]) -> Generator[None]:
@@ -48,11 +54,16 @@ def remove(state: State, garbage: list[Batch]) -> Generator[None]:
 def forget(state: State) -> Generator[None]:
     """Deletes the dedup records whose time slice has ended."""
     last = expiry_slice(state.now, 0) - 1
-    for kind in (layout.DEDUP, layout.DEDUP_KEY):
-        for number, (key, _) in enumerate(state.overlay.scan(*layout.slice_range(kind, last))):
-            state.overlay.delete(key)
-            if number % STEP == 0:
-                yield
+    number = 0
+    for partition in sorted(state.led - {state.catalogue}):
+        for kind in (layout.DEDUP, layout.DEDUP_KEY):
+            for key, _ in state.overlay.scan(*layout.slice_range(kind, partition, last)):
+                if partition not in state.led:
+                    break  # another node's work now
+                state.overlay.delete(key)
+                number += 1
+                if number % STEP == 0:
+                    yield
 
 
 def retain(state: State, queue: Queue) -> Generator[None]:

@@ -33,9 +33,22 @@ class Timers:
     def clear(self, key: int) -> None:
         self._when.pop(key, None)
 
+    def when(self, key: int, otherwise: int) -> int:
+        """When `key` comes up, if it is set."""
+        return self._when.get(key, otherwise)
+
     def next(self) -> int | None:
-        """When something next comes up (or a dead entry does: an early look costs nothing)."""
-        return self._heap[0][0] if self._heap else None
+        """When something next comes up. Dead entries at the front go, or each would be a look."""
+        heap = self._heap
+        while heap:
+            due, key = heap[0]
+            when = self._when.get(key)
+            if when == due:
+                return due
+            heapq.heappop(heap)
+            if when is not None:  # it was set to a later time since
+                heapq.heappush(heap, (when, key))
+        return None
 
     def fire(self, now: int, limit: int) -> list[int]:
         """Up to `limit` keys whose time has come, earliest first; they are cleared."""

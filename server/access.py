@@ -1,0 +1,155 @@
+"""Access: who may do what, decided by one function for every path.
+
+A caller shows a *token*. It belongs to a *principal*, which has *grants*: a permission and a
+pattern of names, ``push:orders.*``. What no grant allows is denied. `allow` is the only place that
+knows which verb needs which permission; gRPC and ZeroMQ both come through `Access.check`, and a
+verb that is not in the table is denied, so a new one cannot be forgotten.
+
+| permission | lets                                                                    |
+|------------|-------------------------------------------------------------------------|
+| push       | push to the queue                                                       |
+| consume    | pop, peek, ack, nack and extend                                         |
+| admin      | create, update, delete, purge and redrive the queue; with ``*`` join and |
+|            | leave                                                                   |
+| watch      | list queues and read the figures, of names that the pattern covers      |
+| table      | every verb of the hash table, by key                                    |
+
+Any valid token may ask who is in the cluster (a client must, to connect) and how a node does; any
+grant on a queue lets describe it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Final, Protocol
+
+from weft.errors import InvalidArgument, PermissionDenied, Unauthenticated
+from weft.proto import wire
+
+PERMISSIONS: Final = ("push", "consume", "admin", "watch", "table")
+#: Letters of names and ``*``, which stands for any of them, also none.
+_PATTERN: Final = re.compile(r"[A-Za-z0-9._*:/-]{1,80}")
+
+#: What a verb needs on its queue or key.
+_NEEDS: Final[dict[type, str]] = {
+    wire.Push: "push",
+    wire.Pop: "consume",
+    wire.Peek: "consume",
+    wire.Ack: "consume",
+    wire.Nack: "consume",
+    wire.Extend: "consume",
+    wire.CreateQueue: "admin",
+    wire.UpdateQueue: "admin",
+    wire.DeleteQueue: "admin",
+    wire.PurgeQueue: "admin",
+    wire.Redrive: "admin",
+    wire.Insert: "table",
+    wire.Lookup: "table",
+    wire.Remove: "table",
+    wire.Append: "table",
+    wire.CompareAndSwap: "table",
+}
+#: Verbs that any principal may use.
+_FOR_ALL: Final = (wire.View, wire.Status, wire.ClusterStatus)
+#: Verbs that need ``admin:*``.
+_FOR_OPERATORS: Final = (wire.Join, wire.Leave)
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    permission: str
+    pattern: str
+
+    @classmethod
+    def parse(cls, text: str) -> Grant:
+        permission, colon, pattern = text.partition(":")
+        if permission not in PERMISSIONS or not colon or not _PATTERN.fullmatch(pattern):
+            raise InvalidArgument(
+                f"a grant is PERMISSION:PATTERN, as push:orders.*, with a permission of "
+                f"{', '.join(PERMISSIONS)}, not {text[:100]!r}"
+            )
+        return cls(permission, pattern)
+
+    def __str__(self) -> str:
+        return f"{self.permission}:{self.pattern}"
+
+    def names(self, name: str) -> bool:
+        return fnmatchcase(name, self.pattern)
+
+    def covers(self, prefix: str) -> bool:
+        """Whether it names everything that begins with this."""
+        start, star, rest = self.pattern.partition("*")
+        return bool(star) and not rest and prefix.startswith(start)
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    name: str
+    grants: tuple[Grant, ...]
+
+
+class Tokens(Protocol):
+    """Who shows this token; None when nobody may. Called from several threads."""
+
+    def principal(self, token: str) -> Principal | None: ...
+
+
+def allow(principal: Principal, verb: type, name: str) -> bool:
+    """Whether the principal may do this to the queue, the key, or the prefix of that name."""
+    grants = principal.grants
+    if (needs := _NEEDS.get(verb)) is not None:
+        return any(grant.permission == needs and grant.names(name) for grant in grants)
+    if verb in (wire.DescribeQueue, wire.Where):
+        return any(grant.permission != "table" and grant.names(name) for grant in grants)
+    if verb is wire.ListQueues:
+        return any(g.permission in ("watch", "admin") and g.covers(name) for g in grants)
+    if verb in _FOR_OPERATORS:
+        return any(grant.permission == "admin" and grant.pattern == "*" for grant in grants)
+    return verb in _FOR_ALL
+
+
+class Access:
+    """The door of one node."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        self._tokens = tokens
+
+    def check(self, token: str, request: wire.AnyRequest) -> None:
+        """Raises Unauthenticated or PermissionDenied; nothing was done then."""
+        principal = self._known(token)
+        for name in _names(request):
+            if not allow(principal, type(request), name):
+                verb = type(request).__name__
+                raise PermissionDenied(
+                    f"{principal.name} may not {verb} {name[:100]!r}: ask for a token with such a "
+                    "grant (weft token create)"
+                )
+
+    def check_figures(self, token: str) -> None:
+        """For who reads the figures of all queues."""
+        principal = self._known(token)
+        if not allow(principal, wire.ListQueues, ""):
+            raise PermissionDenied(f"{principal.name} may not read the figures: grant it watch:*")
+
+    def _known(self, token: str) -> Principal:
+        if not token:
+            raise Unauthenticated("this node wants a token: connect with token=, or WEFT_TOKEN")
+        principal = self._tokens.principal(token)
+        if principal is None:
+            raise Unauthenticated("the token is unknown, revoked or expired: ask for another")
+        return principal
+
+
+def _names(request: wire.AnyRequest) -> list[str]:
+    """What a request is about. A dead letter queue is written to, so it counts as well."""
+    if isinstance(request, wire.ListQueues):
+        return [request.prefix]
+    name = getattr(request, "queue", None)
+    names = [getattr(request, "key", "") if name is None else name]
+    if isinstance(request, wire.CreateQueue):
+        names.append(request.settings.dead_letter or names[0])
+    elif isinstance(request, wire.UpdateQueue):
+        names.append(str(request.changes.get("dead_letter") or names[0]))
+    return names

@@ -1,0 +1,59 @@
+"""Giving partitions up: everything in memory of what this node does not lead any more is forgotten.
+
+Nothing is written: the partition is another node's. Leases end without a word, because what was
+lent is delivered again by whoever leads now.
+"""
+
+from __future__ import annotations
+
+from . import handle, mask
+from .idqueue import WHOLE, Entry
+from .state import State
+
+
+def abandon(state: State, partitions: set[int]) -> None:
+    state.led -= partitions
+    queues = [*state.by_id.values(), *state.dying]
+    _leases(state, partitions)
+    for queue in queues:
+        for entry, delayed in queue.ids.drop(partitions):
+            count, size = _extent(state, entry)
+            queue.bytes -= size
+            if delayed:
+                queue.delayed -= count
+            else:
+                queue.ready -= count
+        for partition in partitions:
+            queue.windows.pop(partition, None)
+    for key in [key for key in state.touched if handle.split_key(key)[0] in partitions]:
+        del state.touched[key]
+    for key in [key for key in state.recent if handle.split_key(key)[0] in partitions]:
+        del state.recent[key]
+    state.payloads.drop_partitions(partitions)
+    for queue_id, strays in list(state.strays.items()):
+        kept = [each for each in strays if handle.partition(each[0].handle) not in partitions]
+        if kept:
+            state.strays[queue_id] = kept
+        else:
+            del state.strays[queue_id]
+    for created, pushes in list(state.stray_pushes.items()):
+        state.stray_pushes[created] = [p for p in pushes if p.partition not in partitions]
+    for partition in partitions - {state.catalogue}:
+        state.lsns[partition] = 0
+
+
+def _leases(state: State, partitions: set[int]) -> None:
+    for lease in list(state.leases.by_nonce.values()):
+        if handle.partition(lease.batch.handle) in partitions:
+            lease.queue.leased -= lease.mask.bit_count()
+            lease.queue.bytes -= sum(lease.batch.share(*run) for run in mask.runs(lease.mask))
+            state.leases.forget(lease)
+
+
+def _extent(state: State, entry: Entry) -> tuple[int, int]:
+    """The messages and the bytes of an entry."""
+    if entry.first == WHOLE:
+        return handle.count(entry.handle), handle.size(entry.handle)
+    batch = state.touched[handle.key(entry.handle)]
+    count = batch.parts[entry.first].count
+    return count, batch.share(entry.first, count)

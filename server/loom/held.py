@@ -1,0 +1,71 @@
+"""Answers that are held back until what they rest on is committed.
+
+The engine works on without waiting: a pop may lend what a push of the same round has brought. So an
+answer names the partitions it rests on, and goes out when all of them are committed up to where
+their logs stood then. What a pop lends changes nothing, and goes out when the other members of its
+partitions confirm that this node still leads (``dht/confirmation.py``); for that a partition `p` is
+counted as `~p`, and tickets as lsns. If this node stops leading one of them, nobody can say whether
+it happened: the caller is told to ask again, and what a pop had lent is given back.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from weft.proto import wire
+from weft.server.engine.state import Answered
+
+UNKNOWN: Final = wire.Failure(
+    "UNAVAILABLE", "another node leads this partition now: this may or may not have been done", True
+)
+
+
+class _Slot:
+    __slots__ = ("answered", "missing")
+
+    def __init__(self, answered: Answered, missing: int) -> None:
+        self.answered = answered
+        self.missing = missing  # partitions that are not committed yet; 0 when it is over
+
+
+class Held:
+    def __init__(self) -> None:
+        self._waiting: dict[int, deque[tuple[int, _Slot]]] = {}
+
+    def add(self, answered: Answered, needs: dict[int, int]) -> None:
+        """`needs`: for each partition the lsn that must be committed (for ~partition: the ticket
+        that must be confirmed)."""
+        slot = _Slot(answered, len(needs))
+        for partition, lsn in needs.items():
+            self._waiting.setdefault(partition, deque()).append((lsn, slot))
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    @property
+    def partitions(self) -> list[int]:
+        return list(self._waiting)
+
+    def committed(self, partition: int, lsn: int) -> list[Answered]:
+        """What may go out now that a partition is committed up to `lsn`."""
+        waiting = self._waiting[partition]
+        free: list[Answered] = []
+        while waiting and waiting[0][0] <= lsn:
+            _, slot = waiting.popleft()
+            if slot.missing:
+                slot.missing -= 1
+                if not slot.missing:
+                    free.append(slot.answered)
+        if not waiting:
+            del self._waiting[partition]
+        return free
+
+    def lost(self, partition: int) -> list[Answered]:
+        """The answers that will never be known to be true."""
+        failed: list[Answered] = []
+        for _, slot in self._waiting.pop(partition, ()):
+            if slot.missing:
+                slot.missing = 0
+                failed.append(slot.answered)
+        return failed

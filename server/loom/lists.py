@@ -1,0 +1,141 @@
+"""A node's part in the metadata lists: it keeps some, and tells the keepers of the others.
+
+See ``stock`` for what a list is. Here it meets the rest of the node: the queues of the engine, and
+the view, which says who keeps which list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from typing import Protocol
+
+from weft.dht import placement
+from weft.dht.core import Core
+from weft.dht.messages import Stock as Word
+from weft.proto import wire
+from weft.server.engine.engine import Engine
+
+from .stock import AGAIN_US, EMPTY, Stock
+
+
+class Home(Protocol):
+    """The node around the lists."""
+
+    @property
+    def core(self) -> Core: ...
+    @property
+    def engine(self) -> Engine: ...
+    @property
+    def led(self) -> Set[int]: ...
+    def tell_node(self, node: str, word: Word) -> None: ...
+
+
+class Lists:
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._stock = Stock()
+        self._announced: dict[str, int] = {}
+        self._number = 0
+        self._at = 0
+        self._version = 0
+
+    def keeps(self, queue: str) -> bool:
+        """Whether the list of a queue is this node's to keep."""
+        return placement.of_text(queue, self._home.core.catalogue) in self._home.led
+
+    # --- as a keeper ----------------------------------------------------------------------
+
+    def where(self, request: wire.Where, to: object) -> None:
+        nodes = self._nodes(request.queue)
+        if nodes or not request.wait_ms:
+            self._answer(to, wire.Nodes([node for node, _ in nodes]))
+        else:
+            until = self._home.core.now + request.wait_ms * 1000
+            self._stock.wait(request.queue, to, until)
+
+    def hear(self, node: str, word: Word) -> None:
+        now = self._home.core.now
+        for queue in self._stock.hear(node, word.boot, word.number, word.ready, now):
+            self._wake(queue)
+
+    def _nodes(self, queue: str) -> list[tuple[str, int]]:
+        """(node, messages), this one first: what is here costs no hop."""
+        core = self._home.core
+        nodes = self._stock.nodes(queue, core.now)
+        if ready := self._ready(queue):
+            nodes.insert(0, (core.node, ready))
+        return [each for each in nodes if each[0] in core.view.members]
+
+    def _wake(self, queue: str) -> None:
+        if self._stock.is_awaited(queue):
+            nodes = self._nodes(queue)
+            answer = wire.Nodes([node for node, _ in nodes])
+            for to in self._stock.wake(queue, sum(ready for _, ready in nodes)):
+                self._answer(to, answer)
+
+    def timers(self) -> None:
+        for to in self._stock.overdue(self._home.core.now):
+            self._answer(to, EMPTY)
+
+    def cancel(self, to: object) -> None:
+        self._stock.cancel(to)
+
+    def drain(self) -> None:
+        for to in self._stock.forget(set()):
+            self._answer(to, EMPTY)
+
+    def moved(self, refusal: wire.Failure) -> None:
+        """This node leads other partitions now: who waits at a list that it does not keep any
+        more is sent on."""
+        kept = {queue for queue in self._home.engine.state.queues if self.keeps(queue)}
+        for to in self._stock.forget(kept):
+            self._answer(to, refusal)
+        self._at = 0
+
+    def next_due(self) -> list[int]:
+        due = self._stock.next_due()
+        times = [] if due is None else [due]
+        return [*times, self._at] if len(self._home.core.view.members) > 1 else times
+
+    # --- as one that has messages ---------------------------------------------------------
+
+    def looked_in_vain(self, queue: str) -> None:
+        """Somebody came for a queue that is empty here: its keeper should hear of that now."""
+        if self._announced.get(queue) and not self._ready(queue):
+            self._home.engine.state.risen.add(queue)
+
+    def announce(self) -> None:
+        """Tells the keepers what has risen from nothing, or fallen; once in a while, everything."""
+        core, state = self._home.core, self._home.engine.state
+        risen, state.risen = state.risen, set()
+        if len(core.view.members) < 2:
+            return
+        if core.now >= self._at or self._version != core.view.version:
+            self._at, self._version = core.now + AGAIN_US, core.view.version
+            names = {name for name, queue in state.queues.items() if queue.ready}
+            names |= self._announced.keys()
+        else:
+            names = {n for n in risen if bool(self._ready(n)) != bool(self._announced.get(n))}
+            names |= {n for n in risen if self.keeps(n)}
+        words: dict[str, dict[str, int]] = {}
+        for name in names:
+            ready = self._ready(name)
+            if ready:
+                self._announced[name] = ready
+            else:
+                self._announced.pop(name, None)
+            keeper = core.view.places[placement.of_text(name, core.catalogue)].primary
+            if keeper == core.node:
+                self._wake(name)
+            else:
+                words.setdefault(keeper, {})[name] = ready
+        for keeper, ready_by_name in words.items():
+            self._number += 1
+            self._home.tell_node(keeper, Word(core.boot, self._number, ready_by_name))
+
+    def _ready(self, name: str) -> int:
+        queue = self._home.engine.state.queues.get(name)
+        return queue.ready if queue is not None and queue.has_some else 0
+
+    def _answer(self, to: object, answer: wire.AnyAnswer) -> None:
+        self._home.engine.state.answer(to, answer)

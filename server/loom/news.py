@@ -1,0 +1,105 @@
+"""News of the catalogue: how a node that follows it hears of queues, and who waits for that."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from typing import Protocol
+
+from weft.dht.core import Core
+from weft.proto import wire
+from weft.server.engine.engine import Engine
+
+from . import whole
+from .errand import Errand
+
+
+class Reader(Protocol):
+    """The node that reads the catalogue."""
+
+    @property
+    def core(self) -> Core: ...
+    @property
+    def engine(self) -> Engine: ...
+    @property
+    def led(self) -> Set[int]: ...
+    def run_errand(self, errand: Errand) -> None: ...
+    def not_here(self, number: int) -> wire.Failure: ...
+
+
+class News:
+    def __init__(self, reader: Reader, cluster: whole.Cluster) -> None:
+        self._reader = reader
+        self._cluster = cluster
+        self._waiting: list[tuple[int, object]] = []
+        self._burying = False  # a look at the catalogue is under way, for strays
+        self._reload = False  # the catalogue is another one
+
+    @property
+    def leads(self) -> bool:
+        return self._reader.core.catalogue in self._reader.led
+
+    @property
+    def awaited(self) -> bool:
+        return bool(self._waiting)
+
+    @property
+    def due(self) -> bool:
+        return self._reload
+
+    def _known(self) -> int:
+        replica = self._reader.core.replicas.get(self._reader.core.catalogue)
+        return replica.applied if replica is not None else 0
+
+    def reload(self) -> None:
+        """What was replaced in one round can be read in the next."""
+        core = self._reader.core
+        if not (self._reload or core.states_replaced):
+            return
+        if self._reload and not self.leads:
+            self._reader.engine.load_queues()
+        self._reload = core.catalogue in core.states_replaced
+        core.states_replaced.clear()
+
+    def learn(self) -> None:
+        """What was applied in this round; its primary knew it before."""
+        core, engine = self._reader.core, self._reader.engine
+        if not (core.queues_changed or self._waiting or engine.state.strays):
+            return
+        changed, core.queues_changed = core.queues_changed, []
+        if not self.leads:
+            for key, record in changed:
+                engine.learn_queue(key, record)
+        if self._waiting:
+            known = self._known()
+            for _, to in [each for each in self._waiting if each[0] <= known]:
+                engine.state.answer(to, wire.Done(known))
+            self._waiting = [each for each in self._waiting if each[0] > known]
+        if engine.state.strays and not self._burying and not self.leads:
+            self._burying = True
+            self._reader.run_errand(self._bury())
+
+    def catch_up(self, request: wire.CatchUp, to: object) -> None:
+        core, state = self._reader.core, self._reader.engine.state
+        number = core.catalogue
+        if request.lsn < 0:
+            if not self.leads or not core.serving(number):
+                state.answer(to, self._reader.not_here(number))
+            else:
+                # Who was replaced and does not know it must not say that this is all there is.
+                state.barriers.add(number)
+                state.answer(to, wire.Done(core.replicas[number].log.end), (), {number})
+        elif self.leads or self._known() >= request.lsn:
+            state.answer(to, wire.Done(request.lsn))
+        else:
+            self._waiting.append((request.lsn, to))
+
+    def _bury(self) -> Errand:
+        """Once the catalogue is known to be complete, what belongs to no queue is garbage."""
+        try:
+            strays = set(self._reader.engine.state.strays)
+            said, frames = yield from whole.known_here(self._cluster)
+            if isinstance(said, wire.Done) and strays >= set(self._reader.engine.state.strays):
+                self._reader.engine.bury_strays()
+            return said, frames
+        finally:
+            self._burying = False

@@ -1,0 +1,184 @@
+"""Tokens: a file that says who may come in, read again when it changes.
+
+A token is ``weft_ID_SECRET``. The file has the id, so that a token can be listed and revoked, and
+a SHA-256 of the secret, never the secret itself. A slow hash would be for passwords: the secret is
+256 random bits, which nobody guesses however quick the hash. Every second at most a look at the
+file's date tells whether it changed. A file that cannot be read any more changes nothing and is
+complained about: an operator's slip of the pen must not lock everybody out, nor let anybody in.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import hmac
+import logging
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from weft.errors import InvalidArgument
+
+from .access import Grant, Principal
+from .log import fields
+
+log = logging.getLogger(__name__)
+
+PREFIX: Final = "weft"
+_ID_BYTES: Final = 4
+_SECRET_BYTES: Final = 32
+#: A longer text is not a token, and is not hashed.
+TOKEN_CHARACTERS_MAX: Final = 100
+LOOK_S: Final = 1.0
+#: All of them are in memory and in one file.
+TOKENS_MAX: Final = 10_000
+GRANTS_MAX: Final = 100
+NAME_CHARACTERS_MAX: Final = 80
+
+
+class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One token as it is kept; times are seconds since 1970."""
+
+    id: str
+    name: str
+    sha256: str
+    grants: list[str]
+    created: int
+    #: 0: never.
+    expires: int = 0
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    tokens: list[Entry]
+
+
+class TokenFile:
+    """The tokens of a running node. Any thread may ask."""
+
+    def __init__(self, path: str, clock: Callable[[], float] = time.time) -> None:
+        self._path = Path(path)
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._stamp = _stamp(self._path)
+        self._by_id = _parse(self._path)
+        self._look_at = time.monotonic() + LOOK_S
+
+    def principal(self, token: str) -> Principal | None:
+        self._look()
+        parts = token.split("_", 2) if len(token) <= TOKEN_CHARACTERS_MAX else []
+        found = self._by_id.get(parts[1]) if len(parts) == 3 and parts[0] == PREFIX else None
+        if found is None:
+            return None
+        entry, principal = found
+        if not hmac.compare_digest(_hash(parts[2]), entry.sha256):
+            return None
+        if entry.expires and self._clock() >= entry.expires:
+            return None
+        return principal
+
+    def _look(self) -> None:
+        now = time.monotonic()
+        if now < self._look_at or not self._lock.acquire(blocking=False):
+            return  # looked a moment ago, or another thread is looking
+        try:
+            self._look_at = now + LOOK_S
+            stamp = _stamp(self._path)
+            if stamp != self._stamp:
+                self._stamp = stamp
+                self._by_id = _parse(self._path)
+                log.info("tokens read again", extra=fields(tokens=len(self._by_id)))
+        except InvalidArgument as error:
+            log.error("tokens not read again", extra=fields(error=error.message))
+        finally:
+            self._lock.release()
+
+
+def create(path: Path, name: str, grants: list[str], expires: int) -> tuple[Entry, str]:
+    """Adds a token to the file; returns it with its secret, which is nowhere else."""
+    if not name or len(name) > NAME_CHARACTERS_MAX or not name.isprintable():
+        raise InvalidArgument(f"a token's name is 1 to {NAME_CHARACTERS_MAX} printable characters")
+    if not 1 <= len(grants) <= GRANTS_MAX:
+        raise InvalidArgument(f"a token has 1 to {GRANTS_MAX} grants, as push:orders.*")
+    checked = [str(Grant.parse(text)) for text in grants]
+    ident, secret = secrets.token_hex(_ID_BYTES), secrets.token_urlsafe(_SECRET_BYTES)
+    entry = Entry(ident, name, _hash(secret), checked, int(time.time()), expires)
+    with _changing(path) as entries:
+        if len(entries) >= TOKENS_MAX:
+            raise InvalidArgument(f"{path} has {len(entries)} tokens already: revoke some")
+        entries.append(entry)
+    return entry, f"{PREFIX}_{ident}_{secret}"
+
+
+def revoke(path: Path, which: str) -> list[Entry]:
+    """Takes the tokens of that id or name out of the file; says which."""
+    with _changing(path) as entries:
+        gone = [entry for entry in entries if which in (entry.id, entry.name)]
+        if not gone:
+            raise InvalidArgument(f"{path} has no token with the id or name {which[:100]!r}")
+        entries[:] = [entry for entry in entries if entry not in gone]
+    return gone
+
+
+def read(path: Path) -> list[Entry]:
+    return [entry for entry, _ in _parse(path).values()]
+
+
+@contextmanager
+def _changing(path: Path) -> Iterator[list[Entry]]:
+    """The entries, to be changed; written as a whole, so that a node never reads a half."""
+    try:
+        lock = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            entries = read(path) if path.exists() else []
+            yield entries
+            _write(path, entries)
+        finally:
+            os.close(lock)
+    except OSError as error:
+        raise InvalidArgument(f"{path} cannot be written: {error.strerror}") from None
+
+
+def _write(path: Path, entries: list[Entry]) -> None:
+    draft = path.with_suffix(".tmp")
+    text = msgspec.json.format(msgspec.json.encode(_File(entries)), indent=1)
+    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        file.write(text + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+
+
+def _parse(path: Path) -> dict[str, tuple[Entry, Principal]]:
+    try:
+        entries = msgspec.json.decode(path.read_bytes(), type=_File).tokens
+    except OSError as error:
+        raise InvalidArgument(
+            f"tokens {path} cannot be read: {error.strerror}. Make it with weft token create"
+        ) from None
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise InvalidArgument(f"tokens {path} is not a file of tokens: {error}") from None
+    return {
+        entry.id: (entry, Principal(entry.name, tuple(map(Grant.parse, entry.grants))))
+        for entry in entries
+    }
+
+
+def _stamp(path: Path) -> tuple[int, int, int]:
+    try:
+        found = path.stat()
+    except OSError:
+        return (0, 0, 0)
+    return found.st_mtime_ns, found.st_ino, found.st_size
+
+
+def _hash(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()

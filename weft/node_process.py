@@ -1,0 +1,221 @@
+"""A node in a process of its own, on this machine: for tests, and for `weft cluster up`.
+
+It is started, asked to stop, killed, paused, and comes back on the same ports. The kernel ends it
+with the process that started it (``weft.tethered``), however that one ends; a session of its own
+keeps a Ctrl-C that is meant for the parent away from it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from weft.errors import Unavailable, UsageError
+
+HOST: Final = "127.0.0.1"
+START_S_MAX: Final = 30.0
+#: On top of the node's own grace.
+STOP_S_MAX: Final = 10.0
+GRACE_MS_DEFAULT: Final = 5000
+LOG_TAIL_LINES: Final = 30
+_LOOK_S: Final = 0.01
+_PORT_MIN: Final = 10_000
+
+Setting = str | int | bool
+
+
+class Ports(NamedTuple):
+    grpc: int
+    zmq: int
+    peer: int
+    #: 0: any that is free, another at each start.
+    http: int = 0
+
+
+@dataclass
+class NodeProcess:
+    """One node: where it keeps and says things, and, while it runs, its process."""
+
+    data: Path
+    log: Path
+    #: The same at every start.
+    ports: Ports
+    host: str = HOST
+    #: Words before the command, for a node that runs elsewhere: in another network namespace.
+    within: Sequence[str] = ()
+    process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+    paused: bool = False
+
+    @property
+    def grpc(self) -> str:
+        return f"{self.host}:{self.ports.grpc}"
+
+    @property
+    def zmq(self) -> str:
+        return f"{self.host}:{self.ports.zmq}"
+
+    @property
+    def peer(self) -> str:
+        return f"{self.host}:{self.ports.peer}"
+
+    @property
+    def pid(self) -> int:
+        return self._running().pid
+
+    @property
+    def running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    @property
+    def made(self) -> bool:
+        """Whether it has a data directory: whether it was ever started."""
+        return (self.data / "node.json").exists()
+
+    @property
+    def id(self) -> str:
+        """The node's id, once it was started."""
+        return str(json.loads((self.data / "node.json").read_text(encoding="utf-8"))["node"])
+
+    def log_tail(self) -> str:
+        lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
+        return "\n".join(lines[-LOG_TAIL_LINES:])
+
+    # --- its life -------------------------------------------------------------------------
+
+    def spawn(self, settings: Mapping[str, Setting], join: Sequence[str] = ()) -> None:
+        """Starts the process and does not wait. It ends with the *thread* that called this."""
+        if self.running:
+            raise UsageError("this node runs already")
+        own: dict[str, Setting] = {
+            "data": str(self.data),
+            "listen": self.grpc,
+            "zmq_listen": self.zmq,
+            "peer_listen": self.peer,
+            "http_listen": f"{self.host}:{self.ports.http}",
+        }
+        if join:
+            own["join"] = ",".join(join)
+        # A killed node leaves its address behind, which would look like the new one's.
+        if self.data.is_dir():
+            self._address_file.unlink(missing_ok=True)
+        environment = {name: value for name, value in os.environ.items() if name[:5] != "WEFT_"}
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as log:
+            # -P keeps what lies in the current directory from being imported.
+            self.process = subprocess.Popen(
+                [*self.within, sys.executable, "-P", "-m", "weft.tethered", str(os.getpid()),
+                 *_flags(own), *_flags(settings)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment,
+                start_new_session=True,
+            )  # fmt: skip
+        self.paused = False
+
+    def await_serving(self, seconds: float = START_S_MAX) -> None:
+        """Returns when it serves; raises Unavailable, with the end of its log, if it does not."""
+        assert self.process is not None, "spawn first"
+        end = time.monotonic() + seconds
+        while not self._serves(self.process.pid):
+            if self.process.poll() is not None:
+                raise Unavailable(
+                    f"the node ended with exit code {self.process.returncode} instead of serving; "
+                    f"its log ends with\n{self.log_tail()}"
+                )
+            if time.monotonic() > end:
+                self.kill()
+                raise Unavailable(
+                    f"the node did not serve within {seconds:.0f} s; its log ends with\n"
+                    f"{self.log_tail()}"
+                )
+            time.sleep(_LOOK_S)
+
+    def ask_to_stop(self) -> None:
+        """SIGTERM; a paused node hears it too."""
+        self.resume()
+        self.signal(signal.SIGTERM)
+
+    def await_end(self, grace_ms: int = GRACE_MS_DEFAULT) -> int:
+        """The exit code of a node that was asked to stop; one that does not is killed."""
+        assert self.process is not None, "spawn first"
+        try:
+            return self.process.wait(grace_ms / 1000 + STOP_S_MAX)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise Unavailable(
+                f"the node did not stop in time and was killed; its log ends with\n"
+                f"{self.log_tail()}"
+            ) from None
+
+    def kill(self) -> None:
+        """Ends it without warning (SIGKILL), as a crash would."""
+        process = self._running()
+        process.kill()
+        process.wait()
+
+    def pause(self) -> None:
+        """Stops it in its tracks (SIGSTOP): it holds its connections and says nothing."""
+        self.signal(signal.SIGSTOP)
+        self.paused = True
+
+    def resume(self) -> None:
+        self.signal(signal.SIGCONT)
+        self.paused = False
+
+    def signal(self, number: signal.Signals) -> None:
+        self._running().send_signal(number)
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self.process is None or self.process.poll() is not None:
+            raise UsageError("this node is not running; start it first")
+        return self.process
+
+    @property
+    def _address_file(self) -> Path:
+        return self.data / "address.json"
+
+    def _serves(self, pid: int) -> bool:
+        try:
+            return bool(json.loads(self._address_file.read_text())["pid"] == pid)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
+
+def _flags(settings: Mapping[str, Setting]) -> list[str]:
+    flags = []
+    for name, value in settings.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            flags.append(f"--{flag}" if value else f"--no-{flag}")
+        else:
+            flags.append(f"--{flag}={value}")
+    return flags
+
+
+def free_ports() -> Ports:
+    """Ports that nobody uses, outside the range from which the system gives ports to clients.
+
+    From inside it a client of a node that is down may be given the node's own port.
+    """
+    with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as limits:
+        low = int(limits.read().split()[0])
+    candidates = range(_PORT_MIN, low if low > 2 * _PORT_MIN else 1 << 16)
+    found: list[int] = []
+    for port in random.SystemRandom().sample(candidates, 1000):
+        with socket.socket() as probe:
+            if probe.connect_ex((HOST, port)) != 0:
+                found.append(port)
+        if len(found) == len(Ports._fields):
+            return Ports(*found)
+    raise Unavailable(f"no {len(Ports._fields)} free ports found on {HOST}")
