@@ -12,6 +12,7 @@ from weft.errors import InvalidArgument
 from weft.proto import wire
 from weft.proto.settings import Settings
 
+from .router import ANY
 from .session import Session
 from .stats import QueueStats
 
@@ -46,6 +47,7 @@ class QueueSettings(TypedDict, total=False):
     retention_ms: int
     dedup_window_ms: int
     max_messages: int
+    ordered: bool
 
 
 class AdminCore:
@@ -55,8 +57,7 @@ class AdminCore:
     async def create_queue(self, name: str, settings: Mapping[str, Any]) -> bool:
         limits.check_queue_name(name)
         request = wire.CreateQueue(name, make_settings(settings))
-        link = self._session.router.of_text(name)
-        return (await self._session.ask(link, request, wire.Created, None)).created
+        return (await self._session.ask(ANY, request, wire.Created, None)).created
 
     async def update_queue(self, name: str, changes: Mapping[str, Any]) -> None:
         limits.check_queue_name(name)
@@ -64,29 +65,27 @@ class AdminCore:
         if not changes:
             raise InvalidArgument("update_queue wants at least one setting to change")
         request = wire.UpdateQueue(name, dict(changes))
-        await self._session.ask(self._session.router.of_text(name), request, wire.Done, None)
+        await self._session.ask(ANY, request, wire.Done, None)
 
     async def delete_queue(self, name: str) -> int:
         limits.check_queue_name(name)
-        link = self._session.router.of_text(name)
-        return (await self._session.ask(link, wire.DeleteQueue(name), wire.Done, None)).count
+        return (await self._session.ask(ANY, wire.DeleteQueue(name), wire.Done, None)).count
 
     async def list_queues(self, prefix: str) -> list[QueueStats]:
         found: list[QueueStats] = []
         more = True
         while more:
             request = wire.ListQueues(prefix, found[-1].name if found else "", PAGE)
-            page = await self._session.ask(self._session.router.any(), request, wire.Queues, None)
+            page = await self._session.ask(ANY, request, wire.Queues, None)
             found += map(QueueStats.of, page.queues)
             more = page.more and bool(page.queues)
         return found
 
     async def view(self) -> wire.ViewInfo:
-        return await self._session.ask(self._session.router.any(), wire.View(), wire.ViewInfo, None)
+        return await self._session.ask(ANY, wire.View(), wire.ViewInfo, None)
 
     async def status(self) -> wire.StatusInfo:
-        link = self._session.router.any()
-        return await self._session.ask(link, wire.Status(), wire.StatusInfo, None)
+        return await self._session.ask(ANY, wire.Status(), wire.StatusInfo, None)
 
 
 def _check_names(given: Mapping[str, Any]) -> None:

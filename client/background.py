@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 from weft.errors import UsageError
 
+from .carrier import AsyncCarrier
 from .discovery import Discovery
-from .link_async import AsyncLink
 from .router import Router
 from .session import Session
 
@@ -22,17 +22,16 @@ T = TypeVar("T")
 
 
 class Background:
-    """A thread with an event loop and a connection of its own."""
+    """A thread with an event loop and connections of its own."""
 
     def __init__(self, discovery: Discovery, timeout_ms: int) -> None:
-        assert discovery.view is not None, "find first"
         self._pid = os.getpid()
         self._loop = asyncio.new_event_loop()
         # A daemon: a program that forgets to close its client can still end.
         self._thread = threading.Thread(target=self._run, name="weft-client", daemon=True)
         self._thread.start()
-        self._link: AsyncLink = self.wait(self._open(discovery))
-        self.session = Session(Router(self._link, discovery.view.partitions), timeout_ms)
+        self._router = self.wait(self._open(discovery))
+        self.session = Session(self._router, timeout_ms)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -42,8 +41,8 @@ class Background:
             self._loop.run_until_complete(self._loop.shutdown_default_executor())
             self._loop.close()
 
-    async def _open(self, discovery: Discovery) -> AsyncLink:
-        return AsyncLink(discovery)
+    async def _open(self, discovery: Discovery) -> Router:
+        return Router(AsyncCarrier(), discovery)
 
     def post(self, callback: Callable[..., None], *arguments: Any) -> None:
         """Runs the callback on the loop, soon."""
@@ -80,7 +79,7 @@ class Background:
         self._thread.join()
 
     async def _shut(self) -> None:
-        self._link.close()
+        self._router.close()
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:
             task.cancel()

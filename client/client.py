@@ -13,11 +13,12 @@ from weft.proto import wire
 
 from .acks import OnLost
 from .admin import AdminCore, QueueSettings
+from .carrier import AsyncCarrier
 from .consumer import Consumer
+from .credentials import Credentials, Tls
 from .discovery import Discovery, parse_servers
 from .inbox import ConsumerOptions, Inbox
 from .kv import KvCore
-from .link_async import AsyncLink
 from .message import AsyncMessage
 from .outbox import ProducerOptions
 from .producer import Producer
@@ -119,9 +120,8 @@ class Client:
     """One connection to Weft. Use it with `async with`, or close it."""
 
     def __init__(self, discovery: Discovery, timeout_ms: int) -> None:
-        assert discovery.view is not None, "find first"
-        self._link = AsyncLink(discovery)
-        self._session = Session(Router(self._link, discovery.view.partitions), timeout_ms)
+        self._router = Router(AsyncCarrier(), discovery)
+        self._session = Session(self._router, timeout_ms)
         self._admin = AdminCore(self._session)
         self._open = Open()
         self.kv = KvCore(self._session)
@@ -158,7 +158,7 @@ class Client:
         try:
             await self._open.close()
         finally:
-            self._link.close()
+            self._router.close()
 
     async def __aenter__(self) -> Client:
         return self
@@ -176,11 +176,15 @@ class Connecting:
     """What `connect` gives: await it for a Client, or enter it with `async with`."""
 
     def __init__(
-        self, servers: str | Sequence[str] | None, timeout_ms: int, connect_timeout_ms: int
+        self,
+        servers: str | Sequence[str] | None,
+        credentials: Credentials,
+        timeout_ms: int,
+        connect_timeout_ms: int,
     ) -> None:
         check_timeout(timeout_ms)
         limits.check_range("connect_timeout_ms", connect_timeout_ms, 0, limits.DAY_MS)
-        self._discovery = Discovery(parse_servers(servers))
+        self._discovery = Discovery(parse_servers(servers), credentials)
         self._timeout_ms = timeout_ms
         self._connect_s = connect_timeout_ms / 1000
         self._client: Client | None = None
@@ -209,13 +213,17 @@ class Connecting:
 def connect(
     servers: str | Sequence[str] | None = None,
     *,
+    token: str | None = None,
+    tls: Tls | str | bool | None = None,
     timeout_ms: int = TIMEOUT_MS,
     connect_timeout_ms: int = CONNECT_MS,
 ) -> Connecting:
     """Connects to a cluster through any of its nodes.
 
     `servers` are gRPC addresses, HOST:PORT: a list, or a text with commas; without them
-    WEFT_SERVERS counts, then 127.0.0.1:7700. Every call ends within `timeout_ms` unless it is
-    given its own.
+    WEFT_SERVERS counts, then 127.0.0.1:7700. `token` is for nodes that want one (WEFT_TOKEN, or
+    WEFT_TOKEN_FILE); `tls` is the PEM file of the authority of their certificates, True for the
+    system's own, or a `weft.Tls` (WEFT_TLS, "system" for the system's own). Every call ends within
+    `timeout_ms` unless it is given its own.
     """
-    return Connecting(servers, timeout_ms, connect_timeout_ms)
+    return Connecting(servers, Credentials.of(token, tls), timeout_ms, connect_timeout_ms)

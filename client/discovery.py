@@ -1,8 +1,9 @@
 """Finding the nodes: a client is told gRPC addresses and learns the rest from any of them.
 
-The seeds are asked for the cluster's view, one after the other, when a client connects and again
-when a node stays unreachable: it may have come back on other ports. gRPC is imported only here,
-and only when it is needed: it costs more than the rest of the client together.
+The seeds are asked for the cluster's view, one after the other, when a client connects; the nodes
+that are found take their place. They are asked again when no node can be reached by its data path:
+one may have come back on other ports. gRPC is imported only here, and only when it is needed: it
+costs more than the rest of the client together.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ import os
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
-from weft.errors import ConnectionLost, InvalidArgument, ProtocolError, WeftError
+from weft.errors import ConnectionLost, InvalidArgument, ProtocolError, WeftError, from_code
 from weft.proto import wire
+
+from .credentials import Credentials
+from .view import View, split_address
 
 log = logging.getLogger("weft.client")
 
@@ -29,24 +32,6 @@ SEED_S_MIN: Final = 0.2
 #: Between two rounds over all seeds.
 ROUND_S: Final = 0.2
 SEEDS_MAX: Final = 256
-#: Hosts that mean "every interface": the client goes on with the one by which it came.
-_WILDCARDS: Final = ("", "*", "0.0.0.0", "::", "[::]")
-
-
-@dataclass(frozen=True)
-class Node:
-    """A node as this client reaches it: addresses are HOST:PORT."""
-
-    id: str
-    grpc: str
-    zmq: str
-
-
-@dataclass(frozen=True)
-class View:
-    cluster: str
-    partitions: int
-    nodes: tuple[Node, ...]
 
 
 def parse_servers(servers: str | Sequence[str] | None) -> list[str]:
@@ -58,13 +43,6 @@ def parse_servers(servers: str | Sequence[str] | None) -> list[str]:
     if not 1 <= len(seeds) <= SEEDS_MAX:
         raise InvalidArgument(f"give 1 to {SEEDS_MAX} servers as HOST:PORT, not {len(seeds)}")
     return seeds
-
-
-def split_address(address: str) -> tuple[str, int]:
-    host, _, port = address.rpartition(":")
-    if not port.isdecimal() or not 0 < int(port) < 65536:
-        raise InvalidArgument(f"a server is HOST:PORT, not {address[:100]!r}")
-    return host, int(port)
 
 
 def _address(text: str) -> str:
@@ -79,10 +57,11 @@ def _address(text: str) -> str:
 
 
 class Discovery:
-    """The seeds, and the last view that one of them gave. Safe to share between threads."""
+    """The seeds, and the newest view that was found. Safe to share between threads."""
 
-    def __init__(self, seeds: Sequence[str]) -> None:
+    def __init__(self, seeds: Sequence[str], credentials: Credentials | None = None) -> None:
         self.seeds = list(seeds)
+        self.credentials = credentials or Credentials()
         self.view: View | None = None
         self._lock = threading.Lock()
 
@@ -97,44 +76,52 @@ class Discovery:
                     raise
             time.sleep(ROUND_S)
 
+    def places(self) -> list[str]:
+        """Whom to ask: the nodes that were found; those that were given only after them."""
+        found = [node.grpc for node in self.view.nodes] if self.view else []
+        return list(dict.fromkeys([*found, *self.seeds]))
+
+    def note(self, view: View) -> None:
+        """A view that came another way."""
+        if self.view is None or view.supersedes(self.view):
+            self.view = view
+
     def _round(self, within_s: float) -> View:
         end = time.monotonic() + within_s
-        failures = []
-        for seed in self.seeds:
+        failures: list[WeftError] = []
+        for place in self.places():
             try:
                 left_s = end - time.monotonic()
-                self.view = ask(seed, min(SEED_S, max(SEED_S_MIN, left_s)))
-            except ConnectionLost as error:
-                failures.append(error.message)
+                view = ask(place, min(SEED_S, max(SEED_S_MIN, left_s)), self.credentials)
+            except (ConnectionLost, ProtocolError) as error:
+                failures.append(error)
             else:
-                return self.view
+                self.note(view)
+                return view
+        for failure in failures:
+            if isinstance(failure, ProtocolError):  # it does not pass by waiting
+                raise failure
         raise ConnectionLost(
-            f"no node answered: {'; '.join(failures)}. "
+            f"no node answered: {'; '.join(failure.message for failure in failures)}. "
             "Start one with `weft serve`, or give the right address"
         )
 
-    def refresh(self, within_s: float) -> str | None:
-        """The node's address now; None when no seed answers, or another thread is asking."""
+    def refresh(self, within_s: float) -> View | None:
+        """The view now; None when nobody answers, or another thread is asking."""
         if not self._lock.acquire(blocking=False):
             return None
         try:
-            return self._round(within_s).nodes[0].zmq
+            return self._round(within_s)
         except ConnectionLost:
             return None
         except WeftError as error:
-            log.warning("looking for the node: %s", error.message)
+            log.warning("looking for a node: %s", error.message)
             return None
         finally:
             self._lock.release()
 
-    @property
-    def address(self) -> str:
-        """Where the node's data path is, as far as is known."""
-        assert self.view is not None, "find first"
-        return self.view.nodes[0].zmq
 
-
-def ask(seed: str, timeout_s: float) -> View:
+def ask(seed: str, timeout_s: float, credentials: Credentials) -> View:
     """One seed's view of the cluster."""
     import grpc
 
@@ -142,29 +129,27 @@ def ask(seed: str, timeout_s: float) -> View:
 
     # An own subchannel pool: a shared one would remember an earlier failure and its back-off.
     options = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)]
-    with grpc.insecure_channel(seed, options=options) as channel:
+    with credentials.channel(seed, options) as channel:
         try:
             cluster = weft_pb2_grpc.ClusterStub(channel)  # type: ignore[no-untyped-call]
-            answer = cluster.View(weft_pb2.ViewRequest(), timeout=timeout_s)
+            answer = cluster.View(
+                weft_pb2.ViewRequest(), timeout=timeout_s, metadata=credentials.metadata
+            )
         except grpc.RpcError as error:
             code = error.code()
+            if code in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
+                raise from_code(code.name, f"{seed}: {error.details()}") from None
             if code in (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.UNKNOWN):
                 raise ProtocolError(
                     f"{seed} is not a Weft node, or not its gRPC port ({code.name})"
                 ) from None
             raise ConnectionLost(f"{seed} ({code.name.lower()})") from None
-    if answer.wire_version != wire.WIRE_VERSION:
-        raise ProtocolError(
-            f"the node at {seed} speaks version {answer.wire_version} of the data path, this "
-            f"client version {wire.WIRE_VERSION}: install the same version of weft on both"
-        )
-    if not answer.nodes or not answer.partitions:
-        raise ProtocolError(f"the node at {seed} knows of no node, not even itself")
-    nodes = [Node(n.id, _reach(n.grpc, seed), _reach(n.zmq, seed)) for n in answer.nodes]
-    return View(answer.cluster, answer.partitions, tuple(nodes))
-
-
-def _reach(address: str, seed: str) -> str:
-    """A wildcard host means: the host by which you reached me."""
-    host, port = split_address(address)
-    return f"{split_address(seed)[0]}:{port}" if host in _WILDCARDS else address
+    nodes = [
+        wire.NodeInfo(n.id, n.grpc, n.zmq, n.state, n.voter, n.witness, n.alive, n.peer, n.key)
+        for n in answer.nodes
+    ]
+    info = wire.ViewInfo(
+        answer.cluster, answer.version, answer.partitions, nodes,
+        answer.wire_version, list(answer.primaries),
+    )  # fmt: skip
+    return View.of(info, seed)

@@ -10,6 +10,8 @@ rules:
   batch number) and a settled receipt twice as one, so this is safe for all but a few requests.
   Those few (`ONCE`) are never sent twice; they fail with ConnectionLost, which says so.
 - A call that stays unanswered for `attempt_s` beyond its own wait is sent again, too.
+- With `fail_fast` nothing waits for the connection to come back: when it is lost or refused every
+  call ends at once, so that it can be made to another node. The error says whether it was sent.
 - Sending again may fetch two answers, and a caller may have gone before his answer came. An answer
   nobody takes is dropped, but messages lent by it are given back (`give_back`), or they would be
   pinned for a whole lease.
@@ -46,6 +48,14 @@ CALLS_MAX: Final = 65_536
 ABANDONED_MAX: Final = 4_096
 
 
+#: Requests that a node may answer late because they ask it to wait.
+WAITING: Final = (wire.Pop, wire.Where)
+
+
+class NotSent(ConnectionLost):
+    """The node never got the request, so that even one of ONCE may be made elsewhere."""
+
+
 #: Any frame that begins with a call's number.
 _loose = msgspec.msgpack.Decoder(tuple[Any, ...]).decode
 
@@ -59,11 +69,16 @@ class Call:
     )  # fmt: skip
 
     def __init__(
-        self, rid: int, request: wire.AnyRequest, payload: Sequence[bytes], deadline: float
+        self,
+        rid: int,
+        request: wire.AnyRequest,
+        payload: Sequence[bytes],
+        deadline: float,
+        token: str,
     ) -> None:
         self.rid = rid
         self.request = request
-        self.frame = _encode(rid, request)
+        self.frame = _encode(rid, request, token)
         self.payload = payload
         self.deadline = deadline
         self.waiting_until = 0.0
@@ -86,14 +101,17 @@ class Call:
 
 
 class Exchange:
-    def __init__(self, attempt_s: float) -> None:
+    def __init__(self, attempt_s: float, token: str = "") -> None:
         self._attempt_s = attempt_s
+        self._token = token
         self._rids = itertools.count(1)
         self._calls: dict[int, Call] = {}
         self._unsent: deque[Call] = deque()
         self._abandoned: OrderedDict[int, str] = OrderedDict()
         self._give_back: deque[wire.Nack] = deque()
         self.up = True  # until a break is seen, the socket itself says whether it can send
+        #: Whether calls end with the connection, because there are other nodes to go to.
+        self.fail_fast = False
         #: Grows with every connection that was lost.
         self.breaks = 0
 
@@ -104,8 +122,8 @@ class Exchange:
     ) -> Call:
         if len(self._calls) >= CALLS_MAX:
             raise Overloaded(f"{CALLS_MAX} calls are under way on this connection: await some")
-        call = Call(next(self._rids), request, payload, deadline)
-        wait_s = request.wait_ms / 1000 if isinstance(request, wire.Pop) else 0.0
+        call = Call(next(self._rids), request, payload, deadline, self._token)
+        wait_s = request.wait_ms / 1000 if isinstance(request, WAITING) else 0.0
         call.waiting_until = now + wait_s
         call.attempt_at = now + wait_s + self._attempt_s
         self._calls[call.rid] = call
@@ -144,27 +162,53 @@ class Exchange:
         self.up = False
         self.breaks += 1
 
+    def refused(self) -> None:
+        """A connection could not be made; another try follows by itself."""
+        if self.fail_fast:
+            self.up = False
+
+    def drop_unsent(self) -> None:
+        """Ends what the socket did not take for too long. The connection may be there, and full,
+        so what was sent goes on."""
+        for call in [call for call in self._calls.values() if not call.sends]:
+            self._end(call, error=_broken(call))
+
+    def break_off(self) -> None:
+        """Ends every call as the connection did: whoever made it can go elsewhere."""
+        for call in list(self._calls.values()):
+            self._end(call, error=_broken(call))
+
     def restored(self) -> None:
         """There is a connection. After a break, every call goes out again, in its order."""
         if self.up:
             return
         self.up = True
         for call in [c for c in self._calls.values() if c.sends and isinstance(c.request, ONCE)]:
-            self._end(
-                call,
-                error=ConnectionLost(
-                    f"the connection broke during {_verb(call.request)}, which may or may not have "
-                    "been done: look, then decide whether to call again"
-                ),
-            )
+            self._end(call, error=_broken(call))
         self._unsent = deque(self._calls.values())
 
     @property
     def has_unsent(self) -> bool:
         return self.up and bool(self._unsent or self._give_back)
 
+    def send_first(self, call: Call, take: Callable[[Sequence[bytes]], bool]) -> bool:
+        """Sends a call that was just started, before anybody looks whether the connection broke.
+
+        Not when others stand before it, and not when it must not be sent twice: a break from
+        before the call, seen after it, sends it again.
+        """
+        if not self.up or len(self._unsent) > 1 or self._give_back:
+            return False
+        if isinstance(call.request, ONCE) or not take([call.frame, *call.payload]):
+            return False
+        call.sends = 1
+        self._unsent.clear()
+        return True
+
     def send(self, take: Callable[[Sequence[bytes]], bool], now: float) -> None:
         """Sends what there is to send, for as long as `take` takes it."""
+        if not self.up and self.fail_fast:
+            self.break_off()  # calls do not outlive their connection, nor begin without one
         while self.up and self._unsent:
             call = self._unsent[0]
             if not call.ended and call.rid in self._calls:
@@ -173,7 +217,7 @@ class Exchange:
                 call.sends += 1
             self._unsent.popleft()
         while self.up and self._give_back:
-            if not take([_encode(next(self._rids), self._give_back[0])]):
+            if not take([_encode(next(self._rids), self._give_back[0], self._token)]):
                 return
             self._give_back.popleft()
 
@@ -197,10 +241,11 @@ class Exchange:
 
     def _frames(self, call: Call, now: float) -> list[bytes]:
         request = call.request
-        if call.sends and isinstance(request, wire.Pop) and request.wait_ms:
+        if call.sends and isinstance(request, WAITING) and request.wait_ms:
             # What was waited for already is not waited for again.
             left_ms = max(0, int((call.waiting_until - now) * 1000))
-            call.frame = _encode(call.rid, msgspec.structs.replace(request, wait_ms=left_ms))
+            waiting = msgspec.structs.replace(request, wait_ms=left_ms)
+            call.frame = _encode(call.rid, waiting, self._token)
         return [call.frame, *call.payload]
 
     def _end(
@@ -241,7 +286,7 @@ class Exchange:
     def _late(self, call: Call) -> WeftError:
         verb = _verb(call.request)
         if not call.sends:
-            return ConnectionLost(
+            return NotSent(
                 f"no connection to the node within the time of {verb}; nothing was sent. "
                 "Is the node running?"
             )
@@ -252,12 +297,22 @@ class Exchange:
         return DeadlineExceeded(f"{verb} had no answer in time; it may or may not have been done")
 
 
-def _encode(rid: int, request: wire.AnyRequest) -> bytes:
+def _broken(call: Call) -> ConnectionLost:
+    verb = _verb(call.request)
+    if not call.sends:
+        return NotSent(f"no connection to the node for {verb}; nothing was sent")
+    return ConnectionLost(
+        f"the connection broke during {verb}, which may or may not have been done: look, then "
+        "decide whether to call again"
+    )
+
+
+def _encode(rid: int, request: wire.AnyRequest, token: str) -> bytes:
     """The first frame. It is read back, because a node cannot say whose frame it could not read:
     a wrong type that got so far would show as a call that is never answered.
     """
     try:
-        frame = wire.encode(wire.Call(wire.WIRE_VERSION, rid, request))
+        frame = wire.encode(wire.Call(wire.WIRE_VERSION, rid, request, token))
         wire.decode_call(frame)
     except (msgspec.MsgspecError, TypeError, ValueError, OverflowError) as error:
         raise InvalidArgument(f"{_verb(request)}: {_by_name(request, str(error))}") from None

@@ -165,7 +165,7 @@ class Inbox(Generic[M]):
     async def _fetch_on(self) -> None:
         """Ends when it has been idle for long enough; raises what does not pass."""
         since = time.monotonic()
-        breaks, tries = self._queue.link.breaks, 0
+        breaks, tries = self._queue.breaks, 0
         while True:
             await self._room.wait()
             try:
@@ -179,8 +179,8 @@ class Inbox(Generic[M]):
                 await asyncio.sleep(retry.pause_s(tries))
                 tries += 1
                 continue
-            if breaks != self._queue.link.breaks:
-                breaks = self._queue.link.breaks
+            if breaks != self._queue.breaks:
+                breaks = self._queue.breaks
                 self._renewal.all_now()
             if groups:
                 since = time.monotonic()

@@ -9,7 +9,6 @@ from weft.errors import InvalidArgument, TooLarge
 from weft.proto import wire
 
 from .batch import Body, text_bytes
-from .link import Link
 from .session import Session
 
 
@@ -32,22 +31,22 @@ class KvCore:
     async def insert(self, key: str, value: Body, *, timeout_ms: int | None = None) -> None:
         """Sets the key's value, whatever stood there."""
         request = wire.Insert(key, _value(value))
-        await self._session.ask(self._link(key), request, wire.Done, timeout_ms)
+        await self._session.ask(self._place(key), request, wire.Done, timeout_ms)
 
     async def lookup(self, key: str, *, timeout_ms: int | None = None) -> bytes | None:
         """The key's value; None when there is none."""
-        link = self._link(key)
-        return (await self._session.ask(link, wire.Lookup(key), wire.Value, timeout_ms)).value
+        place = self._place(key)
+        return (await self._session.ask(place, wire.Lookup(key), wire.Value, timeout_ms)).value
 
     async def remove(self, key: str, *, timeout_ms: int | None = None) -> bool:
         """Whether there was something to remove."""
-        link = self._link(key)
-        return (await self._session.ask(link, wire.Remove(key), wire.Done, timeout_ms)).count > 0
+        place = self._place(key)
+        return (await self._session.ask(place, wire.Remove(key), wire.Done, timeout_ms)).count > 0
 
     async def append(self, key: str, value: Body, *, timeout_ms: int | None = None) -> int:
         """Adds to the end of the value, without a read; the value's new length."""
         request = wire.Append(key, _value(value))
-        return (await self._session.ask(self._link(key), request, wire.Done, timeout_ms)).count
+        return (await self._session.ask(self._place(key), request, wire.Done, timeout_ms)).count
 
     async def compare_and_swap(
         self, key: str, old: Body | None, new: Body | None, *, timeout_ms: int | None = None
@@ -56,10 +55,10 @@ class KvCore:
         before = None if old is None else _value(old)
         after = None if new is None else _value(new)
         request = wire.CompareAndSwap(key, before, after)
-        answer = await self._session.ask(self._link(key), request, wire.Swapped, timeout_ms)
+        answer = await self._session.ask(self._place(key), request, wire.Swapped, timeout_ms)
         return Swap(answer.swapped, answer.current)
 
-    def _link(self, key: str) -> Link:
+    def _place(self, key: str) -> int:
         if not isinstance(key, str):
             raise InvalidArgument(f"a table key is a text, not {type(key).__name__}")
         limits.check_range("bytes of the key", text_bytes(key), 1, limits.TABLE_KEY_BYTES_MAX)

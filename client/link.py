@@ -29,6 +29,33 @@ Answered = tuple[wire.AnyAnswer, Sequence[bytes]]
 T = TypeVar("T")
 
 
+class Place(Protocol):
+    """What a link knows of its node."""
+
+    @property
+    def address(self) -> str:
+        """Where its data path is, as far as is known: HOST:PORT."""
+        ...
+
+    @property
+    def token(self) -> str:
+        """What its node is shown with every request; empty: nothing."""
+        ...
+
+    @property
+    def key(self) -> str:
+        """Its node's CURVE key; empty: the connection is not encrypted."""
+        ...
+
+    def refresh(self, within_s: float) -> str | None:
+        """Asks where it is now, in any thread; None when nobody says."""
+        ...
+
+    def looked(self) -> None:
+        """Called after a refresh, in the link's own thread: there may be other nodes now."""
+        ...
+
+
 class Link(Protocol):
     """Carries requests to one node. Times are of `time.monotonic`."""
 
@@ -47,6 +74,19 @@ class Link(Protocol):
     @property
     def breaks(self) -> int:
         """Grows when a connection was lost: leases may be void."""
+        ...
+
+
+class OpenLink(Link, Protocol):
+    """A link as its router holds it."""
+
+    #: Whether a call ends with its connection (there are other nodes to go to), or is held until
+    #: the node is back (it is the only one). May change at any time.
+    fail_fast: bool
+
+    def close(self, *, retired: bool = False) -> None:
+        """Ends all calls. With `retired` the node is gone and not the client: calls may go on at
+        another node, and their errors say so."""
         ...
 
 

@@ -15,15 +15,16 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final
 
-from weft.errors import ProtocolError, UsageError
+from weft.errors import ProtocolError, UsageError, WeftError
 from weft.proto import wire
 
-from .dealer import CLOSE_MS, READABLE, UP, WRITABLE, Context, Dealer
-from .discovery import Discovery
-from .exchange import Call, Exchange
-from .link import ATTEMPT_S, LOOK_S, LOST_S, Answered, Asked
+from .dealer import CLOSE_MS, DOWN, READABLE, UP, WRITABLE, Context, Dealer
+from .exchange import Call, Exchange, NotSent
+from .link import ATTEMPT_S, LOOK_S, LOST_S, Answered, Asked, Place
 
 log = logging.getLogger("weft.client")
+
+CLOSED: Final = "the client is closed"
 
 #: Answers taken in one go before others on the event loop have their turn.
 DRAIN_MAX: Final = 64
@@ -32,18 +33,20 @@ DRAIN_MAX: Final = 64
 class AsyncLink:
     """Implements Link on the running event loop. Belongs to that loop alone."""
 
-    def __init__(self, discovery: Discovery, *, attempt_s: float = ATTEMPT_S) -> None:
-        self._discovery = discovery
+    def __init__(self, place: Place, *, attempt_s: float = ATTEMPT_S) -> None:
+        self._place = place
         self._loop = asyncio.get_running_loop()
         self._pid = os.getpid()
         self._context: Context[Any] = Context()
-        self._dealer = Dealer(self._context, discovery.address)
-        self._exchange = Exchange(attempt_s)
+        self._dealer = Dealer(self._context, place.address, place.key)
+        self._exchange = Exchange(attempt_s, place.token)
         self._search: asyncio.Task[None] | None = None
-        self._closed = False
+        self._closed: WeftError | None = None
         self._descriptors = self._dealer.descriptors()
         for descriptor in self._descriptors:
             self._loop.add_reader(descriptor, self._wake)
+        # The monitor's descriptor stays silent until its socket was once found empty.
+        self._wake()
 
     async def call(
         self, request: wire.AnyRequest, payload: Sequence[bytes], deadline: float
@@ -84,25 +87,36 @@ class AsyncLink:
     def breaks(self) -> int:
         return self._exchange.breaks
 
-    def close(self) -> None:
+    @property
+    def fail_fast(self) -> bool:
+        return self._exchange.fail_fast
+
+    @fail_fast.setter
+    def fail_fast(self, value: bool) -> None:
+        self._exchange.fail_fast = value
+        self._pump()
+
+    def close(self, *, retired: bool = False) -> None:
         """Ends all calls under way. On the loop's own thread."""
         if self._closed or os.getpid() != self._pid:
             return
         self._wake()  # an answer that nobody waits for any more is still given back
-        self._closed = True
+        self._closed = NotSent("the node has left") if retired else UsageError(CLOSED)
         if self._search is not None:
             self._search.cancel()
         for descriptor in self._descriptors:
             self._loop.remove_reader(descriptor)
-        self._exchange.fail_all(UsageError("the client is closed"))
+        if retired:
+            self._exchange.break_off()
+        self._exchange.fail_all(self._closed)
         self._dealer.close(CLOSE_MS)
         self._context.term()
 
     # --- inside ---
 
     def _check(self) -> None:
-        if self._closed:
-            raise UsageError("the client is closed")
+        if self._closed is not None:
+            raise self._closed.with_traceback(None)
         if os.getpid() != self._pid:
             raise UsageError(
                 "this client was made before a fork, and its connection stays with the parent: "
@@ -117,8 +131,10 @@ class AsyncLink:
         for change in self._dealer.changes():
             if change == UP:
                 self._exchange.restored()
-            else:
+            elif change == DOWN:
                 self._exchange.lost()
+            else:
+                self._exchange.refused()
         self._pump()
 
     def _pump(self) -> None:
@@ -134,7 +150,7 @@ class AsyncLink:
                 break
         else:
             self._loop.call_soon(self._wake)
-        if self._unreachable and self._search is None:
+        if self._search is None and self._unreachable and not self._given_up:
             self._search = self._loop.create_task(self._find())
 
     def _receive(self) -> None:
@@ -154,16 +170,27 @@ class AsyncLink:
     def _unreachable(self) -> bool:
         return not self._exchange.up or self._exchange.has_unsent
 
+    @property
+    def _given_up(self) -> bool:
+        return self._exchange.fail_fast and not self._exchange.up
+
     async def _find(self) -> None:
-        """Asks the seeds where the node is, for as long as it cannot be reached."""
+        """Asks where the node is, for as long as it cannot be reached and is the only one."""
         while True:
             await asyncio.sleep(LOST_S)
             if not self._unreachable:
                 break
-            address = await asyncio.to_thread(self._discovery.refresh, LOOK_S)
-            if address is not None and address != self._dealer.address:
-                self._dealer.move(address)
-                self._pump()
+            if not self._exchange.fail_fast:
+                address = await asyncio.to_thread(self._place.refresh, LOOK_S)
+                self._place.looked()
+                if self._closed is not None:
+                    return
+                if address is not None and address != self._dealer.address:
+                    self._dealer.move(address)
+                    self._pump()
+            if self._exchange.fail_fast:
+                self._exchange.drop_unsent()
+                break
         self._search = None
 
 

@@ -4,6 +4,9 @@ ZeroMQ sockets belong to one thread, so each thread that calls gets a connection
 line), made at its first call and closed with it. No lock is contended and nothing is handed to
 another thread: a call costs one round trip and little more.
 
+A single call is sent before anything else is seen to, and its answer is waited for in the plainest
+way for a blink. Only when none has come are the connection and the times looked at (`_wait`).
+
 Closing from another thread: idle lines are closed by the closer; a line that is in a call is woken
 by ending the ZeroMQ context, and closes itself.
 """
@@ -16,58 +19,92 @@ import threading
 import time
 import weakref
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
-from weft.errors import ProtocolError, UsageError
+from weft.errors import ConnectionLost, ProtocolError, UsageError, WeftError
 from weft.proto import wire
 
-from .dealer import CHANGED, CLOSE_MS, READABLE, UP, Context, ContextEnded, Dealer
-from .discovery import Discovery
+from .dealer import (
+    BLINK_MS,
+    CHANGED,
+    CLOSE_MS,
+    DOWN,
+    READABLE,
+    UP,
+    Context,
+    ContextEnded,
+    Dealer,
+)
 from .exchange import Call, Exchange
-from .link import ATTEMPT_S, LOOK_S, LOST_S, Answered, Asked
+from .link import ATTEMPT_S, LOOK_S, LOST_S, Answered, Asked, Place
 
 log = logging.getLogger("weft.client")
+
+#: A call with less time than this has its times looked at from the start.
+BLINK_S: Final = BLINK_MS / 1000
 
 
 class Line:
     """One thread's connection."""
 
-    def __init__(self, context: Context[Any], discovery: Discovery, attempt_s: float) -> None:
-        self._discovery = discovery
-        self._dealer = Dealer(context, discovery.address)
-        self.exchange = Exchange(attempt_s)
+    def __init__(self, context: Context[Any], place: Place, attempt_s: float) -> None:
+        self._place = place
+        self._dealer = Dealer(context, place.address, place.key)
+        self.exchange = Exchange(attempt_s, place.token)
         # Re-entrant: a signal handler may call while its own thread is inside a call.
         self.lock = threading.RLock()
         self._search_at = 0.0
 
     def talk(self, asked: Sequence[Asked], deadline: float) -> list[Call]:
         """Makes the calls and waits until each has ended."""
-        exchange, dealer = self.exchange, self._dealer
         now = time.monotonic()
-        calls = [exchange.start(request, payload, deadline, now) for request, payload in asked]
-        self._search_at = now + LOST_S
-        state = CHANGED
+        calls: list[Call] = []
         try:
-            while True:
-                if state & CHANGED:
-                    self._changes()
-                if state & READABLE:
-                    self._receive()
-                exchange.send(dealer.send, now)
-                under_way = [call for call in calls if not call.ended]
-                if not under_way:
-                    return calls
-                until = min(map(exchange.next_due, under_way))
-                if self._unreachable:
-                    until = min(until, self._search_at)
-                state = dealer.wait(until - now, for_room=exchange.has_unsent)
-                now = time.monotonic()
-                if now >= until:
-                    now = self._late(under_way, now)
+            for request, payload in asked:
+                calls.append(self.exchange.start(request, payload, deadline, now))
+            if len(calls) > 1 or not self._ends_soon(calls[0], now):
+                self._wait(calls)
         except BaseException:  # a signal's exception, perhaps just when an answer had come
             for call in calls:
-                exchange.abandon(call)
+                self.exchange.abandon(call)
             raise
+        return calls
+
+    def _ends_soon(self, call: Call, now: float) -> bool:
+        """Sends the call and waits for a blink; whether it has ended."""
+        exchange, dealer = self.exchange, self._dealer
+        if call.deadline - now <= BLINK_S or not exchange.send_first(call, dealer.send):
+            return False
+        self._changes()
+        while exchange.up and (frames := dealer.answer()) is not None:
+            self._take(frames)
+            if call.ended:
+                if exchange.has_unsent:
+                    exchange.send(dealer.send, time.monotonic())
+                return True
+        return False
+
+    def _wait(self, calls: list[Call]) -> None:
+        exchange, dealer = self.exchange, self._dealer
+        now = time.monotonic()
+        self._search_at = now + LOST_S
+        state = CHANGED
+        while True:
+            if state & CHANGED:
+                self._changes()
+            if state & READABLE:
+                self._receive()
+            exchange.send(dealer.send, now)
+            under_way = [call for call in calls if not call.ended]
+            if not under_way:
+                return
+            until = min(map(exchange.next_due, under_way))
+            if self._unreachable:
+                until = min(until, self._search_at)
+            state = dealer.wait(until - now, for_room=exchange.has_unsent)
+            now = time.monotonic()
+            if now >= until:
+                now = self._late(under_way, now)
 
     @property
     def _unreachable(self) -> bool:
@@ -77,29 +114,40 @@ class Line:
         for change in self._dealer.changes():
             if change == UP:
                 self.exchange.restored()
-            else:
+            elif change == DOWN:
                 self.exchange.lost()
+            else:
+                self.exchange.refused()
 
     def _receive(self) -> None:
         while (frames := self._dealer.receive()) is not None:
-            try:
-                self.exchange.received(frames)
-            except ProtocolError as error:
-                log.warning("%s", error)
+            self._take(frames)
             if not self._dealer.state() & READABLE:
                 return
+
+    def _take(self, frames: list[bytes]) -> None:
+        try:
+            self.exchange.received(frames)
+        except ProtocolError as error:
+            log.warning("%s", error)
 
     def _late(self, calls: list[Call], now: float) -> float:
         for call in calls:
             self.exchange.overdue(call, now)
         if self._unreachable and now >= self._search_at:
-            left_s = min(call.deadline for call in calls) - now
-            address = self._discovery.refresh(min(LOOK_S, left_s))
-            if address is not None and address != self._dealer.address:
-                self._dealer.move(address)
+            if not self.exchange.fail_fast:
+                self._find(min(call.deadline for call in calls) - now)
+            if self.exchange.fail_fast:  # there are others: no use to wait for this node
+                self.exchange.drop_unsent()
             now = time.monotonic()
             self._search_at = now + LOST_S
         return now
+
+    def _find(self, left_s: float) -> None:
+        address = self._place.refresh(min(LOOK_S, left_s))
+        self._place.looked()
+        if address is not None and address != self._dealer.address:
+            self._dealer.move(address)
 
     def close(self) -> None:
         """Gives back what nobody took; nobody may be inside a call."""
@@ -121,14 +169,14 @@ class Line:
 class BlockingLink:
     """Implements Link without ever suspending. Safe to share between threads."""
 
-    def __init__(self, discovery: Discovery, *, attempt_s: float = ATTEMPT_S) -> None:
-        self._discovery = discovery
+    def __init__(self, place: Place, *, attempt_s: float = ATTEMPT_S) -> None:
+        self._place = place
         self._attempt_s = attempt_s
         self._context: Context[Any] = Context()
         self._local = threading.local()
         self._lines: weakref.WeakSet[Line] = weakref.WeakSet()
         self._lock = threading.Lock()
-        self._closed = False
+        self._closed = self._retired = self._fail_fast = False
         self._pid = os.getpid()
 
     async def call(
@@ -146,16 +194,27 @@ class BlockingLink:
     def breaks(self) -> int:
         return self._line().exchange.breaks
 
+    @property
+    def fail_fast(self) -> bool:
+        return self._fail_fast
+
+    @fail_fast.setter
+    def fail_fast(self, value: bool) -> None:
+        with self._lock:
+            self._fail_fast = value
+            for line in self._lines:
+                line.exchange.fail_fast = value
+
     def _talk(self, asked: Sequence[Asked], deadline: float) -> list[Call]:
         line = self._line()
         with line.lock:
             if self._closed:
-                raise _closed()
+                raise self._ended()
             try:
                 return line.talk(asked, deadline)
             except ContextEnded:
                 line.drop()
-                raise _closed() from None
+                raise self._ended() from None
 
     def _line(self) -> Line:
         if os.getpid() != self._pid:
@@ -167,17 +226,18 @@ class BlockingLink:
         if line is None:
             with self._lock:
                 if self._closed:
-                    raise _closed()
-                line = self._local.line = Line(self._context, self._discovery, self._attempt_s)
+                    raise self._ended()
+                line = self._local.line = Line(self._context, self._place, self._attempt_s)
+                line.exchange.fail_fast = self._fail_fast
                 self._lines.add(line)
         return line
 
-    def close(self) -> None:
+    def close(self, *, retired: bool = False) -> None:
         """Ends calls that are under way in other threads, too."""
         with self._lock:
             if self._closed or os.getpid() != self._pid:
                 return
-            self._closed = True
+            self._closed, self._retired = True, retired
             lines = list(self._lines)
         for line in lines:
             if line.lock.acquire(blocking=False):
@@ -186,6 +246,7 @@ class BlockingLink:
         # Wakes the busy lines with ContextEnded and waits until they have closed.
         self._context.term()
 
-
-def _closed() -> UsageError:
-    return UsageError("the client is closed")
+    def _ended(self) -> WeftError:
+        if self._retired:
+            return ConnectionLost("the node has left; the call may or may not have been done")
+        return UsageError("the client is closed")

@@ -12,7 +12,6 @@ from weft.proto import wire
 
 from .batch import Columns, Encoded, batches, encode
 from .link import PIPELINE_MAX
-from .router import by_link
 from .session import Session
 
 
@@ -33,12 +32,9 @@ async def push_one(
 ) -> MessageId:
     batch = session.next_batch()
     request = wire.Push(queue, session.producer, batch, 1, delay_ms, priority, dedup_key)
-    router = session.router
-    if dedup_key is None:
-        link = router.of_batch(session.producer, batch)
-    else:
-        link = router.of_text(dedup_key)
-    pushed = await session.push(link, request, encode(columns), deadline)
+    place = _place(session, request)
+    pushed = await session.push(place, request, encode(columns), deadline)
+    _learn(session, queue, place, pushed)
     return MessageId.of(pushed.partition, pushed.producer, pushed.batch, 0)
 
 
@@ -95,21 +91,33 @@ async def _push_window(
     session: Session, pushes: list[tuple[wire.Push, Sequence[bytes]]], deadline: float
 ) -> list[wire.Pushed | Exception]:
     """The answers in the order of the pushes, whichever nodes they went to."""
-    router = session.router
     if len(pushes) == 1:  # the usual case, without the machinery for several
         ((push, payload),) = pushes
+        place = _place(session, push)
         try:
-            link = router.of_batch(push.producer, push.batch)
-            return [await session.push(link, push, payload[0], deadline)]
+            pushed = await session.push(place, push, payload[0], deadline)
         except WeftError as error:
             return [error]
-    routed = ((router.of_batch(push.producer, push.batch), (push, f)) for push, f in pushes)
-    ends: dict[int, wire.Pushed | Exception] = {}
-    for link, group in by_link(routed):
-        answers = await session.push_all(link, group, deadline)
-        for (push, _), answer in zip(group, answers, strict=True):
-            ends[push.batch] = answer
-    return [ends[push.batch] for push, _ in pushes]
+        _learn(session, push.queue, place, pushed)
+        return [pushed]
+    routed = [(_place(session, push), (push, f)) for push, f in pushes]
+    ends = await session.push_all(routed, deadline)
+    for (place, (push, _)), end in zip(routed, ends, strict=True):
+        if isinstance(end, wire.Pushed):
+            _learn(session, push.queue, place, end)
+    return ends
+
+
+def _place(session: Session, push: wire.Push) -> int:
+    ordered = push.queue in session.ordered
+    return session.router.of_push(ordered, push)
+
+
+def _learn(session: Session, queue: str, place: int, pushed: wire.Pushed) -> None:
+    """A push that was stored elsewhere than it was sent was handed on by the node: the queue is an
+    ordered one, or is none any more. The next push goes the right way at once."""
+    if pushed.partition != place:
+        session.ordered ^= {queue}
 
 
 def _partly(error: Exception, stored: int, total: int) -> Exception:

@@ -6,8 +6,7 @@ blocking link. The two differ in the class of message that a pop makes.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Generic
 
 from weft import limits
@@ -16,7 +15,7 @@ from weft.ids import MessageId
 from weft.proto import wire
 
 from . import lease as leases
-from . import pushing, retry
+from . import popping, pushing, retry, settling
 from .batch import (
     Body,
     Columns,
@@ -29,10 +28,10 @@ from .batch import (
     text_bytes,
 )
 from .lease import Claim, Settler
-from .link import Link
 from .message import M, unpack
-from .router import by_link
+from .router import ANY
 from .session import Session
+from .settling import Make
 from .stats import QueueStats
 
 
@@ -47,9 +46,9 @@ class QueueCore(Generic[M]):
         return f"<{type(self).__name__} {self.name}>"
 
     @property
-    def link(self) -> Link:
-        """The node that holds this queue."""
-        return self._session.router.of_text(self.name)
+    def breaks(self) -> int:
+        """Grows when a connection was lost: leases may be void."""
+        return self._session.router.breaks
 
     # --- push ---
 
@@ -143,25 +142,22 @@ class QueueCore(Generic[M]):
         limits.check_range("wait_ms", wait_ms, 0, limits.DAY_MS)
         if lease_ms:
             limits.check_range("lease_ms", lease_ms, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX)
-        deadline = self._session.deadline(timeout_ms, wait_ms)
-        until = time.monotonic() + wait_ms / 1000
-        left_ms, tries = wait_ms, 0
-        while True:
-            request = wire.Pop(self.name, limit, min(left_ms, limits.WAIT_MS_MAX), lease_ms)
-            answer, frames = await retry.ask(self.link, request, wire.Popped, deadline)
-            left_ms = int((until - time.monotonic()) * 1000)
-            if answer.lent or left_ms <= 0:
-                return unpack(self._make, self.name, answer.lent, frames, owner)
-            # An early "nothing": the wait was longer than a node allows, or the node is draining.
-            await self.link.sleep(min(left_ms / 1000, retry.pause_s(tries)))
-            tries += 1
+        session = self._session
+        lent, frames = await popping.pop(
+            session.router,
+            session.trails.of(self.name),
+            wire.Pop(self.name, limit, 0, lease_ms),
+            wait_ms,
+            session.deadline(timeout_ms, wait_ms),
+        )
+        return unpack(self._make, self.name, lent, frames, owner)
 
     async def peek(self, limit: int = 1, *, timeout_ms: int | None = None) -> list[M]:
         """The next messages, without lending them."""
         limits.check_range("limit", limit, 1, limits.POP_COUNT_MAX)
         deadline = self._session.deadline(timeout_ms)
         request = wire.Peek(self.name, limit)
-        answer, frames = await retry.ask(self.link, request, wire.Peeked, deadline)
+        answer, frames = await retry.ask(self._session.router, ANY, request, wire.Peeked, deadline)
         groups = unpack(self._make, self.name, answer.lent, frames, self)
         return [message for group in groups for message in group]
 
@@ -219,7 +215,7 @@ class QueueCore(Generic[M]):
     async def settle(
         self,
         claims: list[Claim],
-        make: Callable[[list[wire.Receipt]], wire.AnyRequest],
+        make: Make,
         timeout_ms: int | None,
     ) -> None:
         lost = await self.send_claims(claims, make, timeout_ms)
@@ -230,36 +226,28 @@ class QueueCore(Generic[M]):
     async def send_claims(
         self,
         claims: list[Claim],
-        make: Callable[[list[wire.Receipt]], wire.AnyRequest],
+        make: Make,
         timeout_ms: int | None,
     ) -> list[Claim]:
         """Tells the nodes; gives back those whose lease is lost."""
-        router = self._session.router
-        lost: list[Claim] = []
-        routed = ((router.of_partition(claim.lease.lent.partition), claim) for claim in claims)
-        for link, group in by_link(routed):
-            for start in range(0, len(group), limits.RECEIPTS_MAX):
-                part = group[start : start + limits.RECEIPTS_MAX]
-                request = make([claim.receipt for claim in part])
-                settled = await self._session.ask(link, request, wire.Settled, timeout_ms)
-                lost += [part[position] for position in settled.lost]
-        return lost
+        deadline = self._session.deadline(timeout_ms)
+        return await settling.settle(self._session.router, claims, make, deadline)
 
     # --- the queue itself ---
 
     async def stats(self, *, timeout_ms: int | None = None) -> QueueStats:
         request = wire.DescribeQueue(self.name)
-        answer = await self._session.ask(self.link, request, wire.Queues, timeout_ms)
+        answer = await self._session.ask(ANY, request, wire.Queues, timeout_ms)
         return QueueStats.of(answer.queues[0])
 
     async def purge(self, *, timeout_ms: int | None = None) -> int:
         """Drops every message, lent ones too; says how many."""
         request = wire.PurgeQueue(self.name)
-        return (await self._session.ask(self.link, request, wire.Done, timeout_ms)).count
+        return (await self._session.ask(ANY, request, wire.Done, timeout_ms)).count
 
     async def redrive(self, limit: int = 0, *, timeout_ms: int | None = None) -> int:
         """Sends this queue's dead letters back to where they came from; 0 means all."""
         if limit < 0:
             raise InvalidArgument(f"limit must be 0 (all) or more, not {limit}")
         request = wire.Redrive(self.name, limit)
-        return (await self._session.ask(self.link, request, wire.Done, timeout_ms)).count
+        return (await self._session.ask(ANY, request, wire.Done, timeout_ms)).count

@@ -18,7 +18,8 @@ from weft.ids import PRODUCER_BITS
 from weft.proto import wire
 
 from . import retry
-from .link import Link
+from .link import Asked
+from .popping import Trails
 from .router import Router
 
 TIMEOUT_MS: Final = 30_000
@@ -32,8 +33,11 @@ class Session:
         check_timeout(timeout_ms)
         self.router = router
         self.timeout_ms = timeout_ms
+        self.trails = Trails()
         self.producer = secrets.randbits(PRODUCER_BITS)
         self._batches = itertools.count(1)
+        #: Queues that are known to be all in one place; one that was made anew may not be.
+        self.ordered: set[str] = set()
 
     def next_batch(self) -> int:
         return next(self._batches)  # one step, also between threads
@@ -47,21 +51,23 @@ class Session:
         return time.monotonic() + (timeout_ms + wait_ms) / 1000
 
     async def ask(
-        self, link: Link, request: wire.AnyRequest, expected: type[A], timeout_ms: int | None
+        self, place: int, request: wire.AnyRequest, expected: type[A], timeout_ms: int | None
     ) -> A:
-        """For requests without payload frames, either way."""
+        """For requests without payload frames, either way. The place is a partition, or ANY."""
         deadline = self.deadline(timeout_ms)
-        return (await retry.ask(link, request, expected, deadline))[0]
+        return (await retry.ask(self.router, place, request, expected, deadline))[0]
 
     async def push(
-        self, link: Link, request: wire.Push, frame: bytes, deadline: float
+        self, place: int, request: wire.Push, frame: bytes, deadline: float
     ) -> wire.Pushed:
-        return (await retry.ask(link, request, wire.Pushed, deadline, (frame,)))[0]
+        answer = await retry.ask(self.router, place, request, wire.Pushed, deadline, (frame,))
+        return answer[0]
 
     async def push_all(
-        self, link: Link, pushes: Sequence[tuple[wire.Push, Sequence[bytes]]], deadline: float
+        self, pushes: Sequence[tuple[int, Asked]], deadline: float
     ) -> list[wire.Pushed | Exception]:
-        return await retry.ask_all(link, pushes, wire.Pushed, deadline)
+        """Each with its place; the answers in the order of the pushes."""
+        return await retry.ask_all(self.router, pushes, wire.Pushed, deadline)
 
 
 def check_timeout(timeout_ms: int) -> None:

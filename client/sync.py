@@ -13,12 +13,13 @@ from weft import limits
 from weft.proto import wire
 
 from .admin import AdminCore, QueueSettings
+from .carrier import BlockingCarrier
 from .client import CONNECT_MS
+from .credentials import Credentials, Tls
 from .discovery import Discovery, parse_servers
 from .kv import KvCore
 from .kv_sync import Kv
 from .link import run
-from .link_blocking import BlockingLink
 from .message import Message
 from .queue import QueueCore
 from .queue_sync import Queue
@@ -32,9 +33,8 @@ class Client:
     """One client of Weft, for any number of threads. Use it with `with`, or close it."""
 
     def __init__(self, discovery: Discovery, timeout_ms: int) -> None:
-        assert discovery.view is not None, "find first"
-        self._link = BlockingLink(discovery)
-        self._session = Session(Router(self._link, discovery.view.partitions), timeout_ms)
+        self._router = Router(BlockingCarrier(), discovery)
+        self._session = Session(self._router, timeout_ms)
         self._admin = AdminCore(self._session)
         self._works = Works(discovery, timeout_ms)
         self.kv = Kv(KvCore(self._session))
@@ -71,7 +71,7 @@ class Client:
         try:
             self._works.close()
         finally:
-            self._link.close()
+            self._router.close()
 
     def __enter__(self) -> Client:
         return self
@@ -88,17 +88,21 @@ class Client:
 def connect(
     servers: str | Sequence[str] | None = None,
     *,
+    token: str | None = None,
+    tls: Tls | str | bool | None = None,
     timeout_ms: int = TIMEOUT_MS,
     connect_timeout_ms: int = CONNECT_MS,
 ) -> Client:
     """Connects to a cluster through any of its nodes.
 
     `servers` are gRPC addresses, HOST:PORT: a list, or a text with commas; without them
-    WEFT_SERVERS counts, then 127.0.0.1:7700. Every call ends within `timeout_ms` unless it is
-    given its own.
+    WEFT_SERVERS counts, then 127.0.0.1:7700. `token` is for nodes that want one (WEFT_TOKEN, or
+    WEFT_TOKEN_FILE); `tls` is the PEM file of the authority of their certificates, True for the
+    system's own, or a `weft.Tls` (WEFT_TLS, "system" for the system's own). Every call ends within
+    `timeout_ms` unless it is given its own.
     """
     check_timeout(timeout_ms)
     limits.check_range("connect_timeout_ms", connect_timeout_ms, 0, limits.DAY_MS)
-    discovery = Discovery(parse_servers(servers))
+    discovery = Discovery(parse_servers(servers), Credentials.of(token, tls))
     discovery.find(connect_timeout_ms / 1000)
     return Client(discovery, timeout_ms)

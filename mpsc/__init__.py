@@ -13,6 +13,9 @@ from .window import Counts, Window
 
 if TYPE_CHECKING:
     from .gateway import Gateway, open
+    from .receiver import Receiver
+    from .rounds import Totals
+    from .sender import Sender
 
 __all__ = [
     "ALGORITHMS",
@@ -23,8 +26,11 @@ __all__ = [
     "Gateway",
     "InProcessWindow",
     "Job",
+    "Receiver",
     "Segments",
+    "Sender",
     "Shape",
+    "Totals",
     "Window",
     "algorithm_named",
     "create",
@@ -34,7 +40,7 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     # Only the gateway needs Weft's client: who uses the queues alone does not load it.
-    if name in ("Gateway", "open"):
+    if name in ("Gateway", "Receiver", "Sender", "Totals", "open"):
         from . import gateway
 
         return getattr(gateway, name)

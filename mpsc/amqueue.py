@@ -29,6 +29,7 @@ from weft.limits import check_range
 
 from .cell import Cells
 from .queue import Dequeuer, Enqueuer
+from .scratch import Scratch
 from .shape import SEGMENT_BYTES_MAX, Shape
 from .window import WORD_BYTES, Window
 
@@ -102,6 +103,7 @@ class AmDequeuer(Dequeuer):
         super().__init__(window, shape)
         self._places = Places(shape, self._cells)
         self._pause = pause
+        self._fetched = Scratch(self._cells.words)
         self._drained: list[bytes] = []
         self._next = 0
         window.store(window.rank, self._places.writers[1], -BIG)
@@ -133,9 +135,10 @@ class AmDequeuer(Dequeuer):
         count = min(window.load(me, places.offset[old]), self._shape.capacity)
         items: list[bytes] = []
         if count:
-            raw = window.get(me, places.data[old], count * self._cells.bytes)
+            rows = self._fetched.rows(count)
+            window.get_into(me, places.data[old], rows.data)
             window.flush(me)
-            items = self._cells.bodies(self._cells.view(raw))
+            items = self._cells.bodies(rows)
         window.store(me, places.offset[old], 0)
         return items
 

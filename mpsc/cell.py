@@ -22,8 +22,7 @@ from .window import WORD_BYTES, words_of
 _STAMP = struct.Struct("=q")
 _STAMP_LENGTH = struct.Struct("=qq")
 
-Stamps = npt.NDArray[np.int64]
-#: Cells as rows of words.
+#: Cells as rows of words; the first is the stamp.
 Records = npt.NDArray[np.int64]
 
 
@@ -84,13 +83,29 @@ class Cells:
 
     def bodies(self, records: Records) -> list[bytes]:
         """The items of records, in their order."""
+        if not len(records):
+            return []
         cells = np.ascontiguousarray(records).view(self._dtype).reshape(-1)
+        if not self._variable:
+            fixed: list[bytes] = cells["body"].tolist()
+            return fixed
+        lengths = cells["length"]
+        size = int(lengths[0])
+        if size and (lengths == size).all():
+            # Most programs send items of one size: then each is cut out once, and not twice.
+            same: list[bytes] = cells.view(self._of_size(size))["body"].tolist()
+            return same
         bodies: list[bytes] = cells["body"].tolist()
-        if self._variable:
-            sizes = cells["length"].tolist()
-            return [body[:size] for body, size in zip(bodies, sizes, strict=True)]
-        return bodies
+        sizes = lengths.tolist()
+        return [body[:size] for body, size in zip(bodies, sizes, strict=True)]
 
-    @staticmethod
-    def stamps(records: Records) -> Stamps:
-        return records[:, 0]
+    def _of_size(self, size: int) -> np.dtype[Any]:
+        """Cells whose bodies all have this size."""
+        return np.dtype(
+            {
+                "names": ["body"],
+                "formats": [f"V{size}"],
+                "offsets": [self._head],
+                "itemsize": self.bytes,
+            }
+        )

@@ -87,6 +87,11 @@ class InProcessWindow:
         with self._lock:
             return self._segments.read(target, word, size)
 
+    def get_into(self, target: int, word: int, into: memoryview) -> None:
+        self._count(target, 1)
+        with self._lock:
+            into.cast("B")[:] = self._segments.read(target, word, into.nbytes)
+
     def flush(self, target: int) -> None:
         """Nothing is ever late here."""
 

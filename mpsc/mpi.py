@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -36,11 +36,15 @@ _SUM, _NO_OP, _REPLACE = MPI.SUM, MPI.NO_OP, MPI.REPLACE
 WAIT_SLEEP_S: Final = 0.0005
 
 
-def wait_for_all(comm: MPI.Intracomm) -> None:
-    """A barrier that leaves the core to the ranks that still work."""
+def wait_for_all(comm: MPI.Intracomm, going_on: Callable[[], bool] = lambda: True) -> bool:
+    """A barrier that leaves the core to the ranks that still work; False: it was given up, because
+    ``going_on`` said so."""
     request = comm.Ibarrier()
     while not request.Test():
+        if not going_on():
+            return False
         time.sleep(WAIT_SLEEP_S)
+    return True
 
 
 @contextmanager
@@ -111,10 +115,14 @@ class MpiWindow:
         win.Flush(target)
 
     def fetch_add(self, target: int, word: int, delta: int) -> int:
-        self._count(target)
+        if target == self.rank:
+            self.counts.local += 1
+        else:
+            self.counts.remote += 1
         self._operand[0] = delta
-        self._win.Fetch_and_op(self._operand_spec, self._result_spec, target, word, _SUM)
-        self._win.Flush(target)
+        win = self._win
+        win.Fetch_and_op(self._operand_spec, self._result_spec, target, word, _SUM)
+        win.Flush(target)
         return self._result[0]
 
     def compare_swap(self, target: int, word: int, expected: int, desired: int) -> int:
@@ -128,21 +136,32 @@ class MpiWindow:
         return self._result[0]
 
     def put(self, target: int, word: int, data: bytes) -> None:
-        self._count(target)
         if target == self.rank:
+            self.counts.local += 1
             start = word * WORD_BYTES
             self._bytes[start : start + len(data)] = data
             return
+        self.counts.remote += 1
         self._win.Put([data, len(data), MPI.BYTE], target, (word, len(data), MPI.BYTE))
 
     def get(self, target: int, word: int, size: int) -> bytearray:
-        self._count(target)
         if target == self.rank:
+            self.counts.local += 1
             start = word * WORD_BYTES
             return bytearray(self._bytes[start : start + size])
         into = bytearray(size)
-        self._win.Get([into, size, MPI.BYTE], target, (word, size, MPI.BYTE))
+        self.get_into(target, word, memoryview(into))
         return into
+
+    def get_into(self, target: int, word: int, into: memoryview) -> None:
+        size = into.nbytes
+        if target == self.rank:
+            self.counts.local += 1
+            start = word * WORD_BYTES
+            into.cast("B")[:] = self._bytes[start : start + size]
+            return
+        self.counts.remote += 1
+        self._win.Get([into, size, MPI.BYTE], target, (word, size, MPI.BYTE))
 
     def flush(self, target: int) -> None:
         if target == self.rank:
@@ -155,8 +174,12 @@ class MpiWindow:
         wait_for_all(self._comm)
 
     def free(self) -> None:
-        """Collective: end the epoch and give the memory back."""
+        """Collective: wait for all, end the epoch and give the memory back."""
         wait_for_all(self._comm)
+        self.release()
+
+    def release(self) -> None:
+        """The same for ranks that have waited for each other already."""
         with _mapped("free a window"):
             self._win.Unlock_all()
             self._words.release()

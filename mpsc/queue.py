@@ -35,11 +35,15 @@ class Enqueuer(ABC):
         self._cells = Cells(shape.item_bytes, shape.variable)
         self._number = shape.number(window.rank)
         self._open = True
+        #: The size that needs no check.
+        self._fixed = -1 if shape.variable else shape.item_bytes
 
     def enqueue(self, item: bytes) -> bool:
         """Put an item at the end of the queue; False: full."""
-        self._check_open()
-        self._cells.check(item)
+        if not self._open:
+            self._check_open()
+        if len(item) != self._fixed:
+            self._cells.check(item)
         return self._append_one(item)
 
     def enqueue_many(self, items: Sequence[bytes]) -> int:

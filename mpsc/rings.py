@@ -25,16 +25,20 @@ nothing is fetched twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from itertools import accumulate
 
 import numpy as np
+import numpy.typing as npt
 
-from .cell import Cells, Records
 from .queue import Dequeuer, Enqueuer
+from .scratch import Scratch
 from .shape import COUNTER, Shape
 from .spsc import SpscDequeuer, SpscEnqueuer
 from .window import Window
+
+Stamps = npt.NDArray[np.int64]
+Order = npt.NDArray[np.intp]
 
 
 class RingEnqueuer(Enqueuer):
@@ -76,6 +80,8 @@ class RingDequeuer(Dequeuer):
         super().__init__(window, shape)
         numbers = range(shape.enqueuers)
         self._rings = [SpscDequeuer(window, shape, self._cells, number) for number in numbers]
+        self._fetched = Scratch(self._cells.words)
+        self._gathered = Scratch(self._cells.words)
 
     def backlog(self) -> int:
         return sum(ring.backlog for ring in self._rings)
@@ -89,57 +95,74 @@ class RingDequeuer(Dequeuer):
         return self._window.load_range(self._window.rank, self._shape.last, self._shape.enqueuers)
 
     def _take_in_order(
-        self, numbers: Iterable[int], before: list[int], lasts: list[int], count_max: int
+        self, numbers: Sequence[int], before: list[int], lasts: list[int], count_max: int
     ) -> tuple[list[bytes], list[int]]:
         """Take what the two passes, ``before`` and ``lasts``, allow of these rings; the items, and
         the numbers of the rings that gave some."""
-        rings = self._rings
-        fetches = [(number, rings[number].fetch(lasts[number], count_max)) for number in numbers]
-        ranges = [
-            Range(number, rings[number].arrive(raws), before[number] - rings[number].first)
-            for number, raws in fetches
+        rings = [self._rings[number] for number in numbers]
+        shown = [before[number] - self._rings[number].first for number in numbers]
+        sizes = [
+            ring.reach(lasts[number], count_max)
+            for ring, number in zip(rings, numbers, strict=True)
         ]
-        records, counts = merge(self._cells, ranges, count_max)
-        touched = [part.number for part, count in zip(ranges, counts, strict=True) if count]
-        for part, count in zip(ranges, counts, strict=True):
-            if count:
-                rings[part.number].take(count)
-        return self._cells.bodies(records), touched
+        rows = self._fetched.rows(sum(sizes))
+        ends = list(accumulate(sizes))
+        parts = [rows[end - size : end] for end, size in zip(ends, sizes, strict=True)]
+        for ring, part in zip(rings, parts, strict=True):
+            ring.fetch(part)
+        for ring in rings:
+            ring.arrive()
+        # A copy, because sorting reads a stamp many times, and in the rows they lie far apart.
+        order, counts = merge(rows[:, 0].copy(), sizes, shown, count_max)
+        if order is None:
+            records = rows[: counts[0]]
+        else:
+            # "clip" because "raise" would gather into a copy first; every index is in range.
+            gathered = self._gathered.rows(len(order))
+            records = np.take(rows, order, axis=0, out=gathered, mode="clip")
+        items = self._cells.bodies(records)
+        touched = []
+        for at, (ring, part) in enumerate(zip(rings, parts, strict=True)):
+            ring.keep(part[counts[at] :])
+            if counts[at]:
+                ring.take(counts[at])
+                touched.append(numbers[at])
+        return items, touched
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
-    """What was fetched of one ring, and how many of it pass one had shown."""
-
-    number: int
-    records: Records
-    shown: int
-
-
-def merge(cells: Cells, ranges: list[Range], count_max: int) -> tuple[Records, list[int]]:
-    """The records up to the bound in the order of stamps, ``count_max`` at most, and how many came
-    from each range."""
+def merge(
+    stamps: Stamps, sizes: Sequence[int], shown: Sequence[int], count_max: int
+) -> tuple[Order | None, list[int]]:
+    """Which items may be taken, in the order of stamps, ``count_max`` at most, and how many that
+    are of each ring. ``stamps`` are those of all fetched items, ring after ring, of which ``sizes``
+    says how many are whose, and ``shown`` how many of them pass one had shown. The order of a
+    single ring is its own: None."""
+    ends = list(accumulate(sizes))
+    parts = [stamps[end - size : end] for end, size in zip(ends, sizes, strict=True)]
     tops = [
-        int(cells.stamps(part.records)[min(part.shown, len(part.records)) - 1])
-        for part in ranges
-        if part.shown > 0 and len(part.records)
+        int(part[min(seen, len(part)) - 1])
+        for part, seen in zip(parts, shown, strict=True)
+        if seen > 0 and len(part)
     ]
     if not tops:
-        return cells.view(bytearray()), [0] * len(ranges)
-    bound = max(tops)
-    counts = [
-        min(count_max, int(np.searchsorted(cells.stamps(part.records), bound, side="right")))
-        for part in ranges
-    ]
-    parts = [part.records[:count] for part, count in zip(ranges, counts, strict=True)]
+        return None, [0] * len(parts)
+    counts = _up_to(parts, max(tops))
+    total = min(sum(counts), count_max)
     if len(parts) == 1:
-        return parts[0], counts
-    together = np.concatenate(parts)
-    # Stable, because that sort is made for the few long runs that these are; of a copy, because
-    # it reads a stamp many times and they lie far apart.
-    order = np.argsort(cells.stamps(together).copy(), kind="stable")
-    if len(order) > count_max:
-        order = order[:count_max]
-        source = np.repeat(np.arange(len(parts)), counts)[order]
-        counts = np.bincount(source, minlength=len(parts)).tolist()
-    return np.take(together, order, axis=0), counts
+        return None, [total]
+    # Stable, because that sort is made for the few long runs that these are. What is beyond the
+    # bound comes last.
+    order = np.argsort(stamps, kind="stable")[:total]
+    if total < sum(counts):
+        counts = _up_to(parts, int(stamps[order[-1]]))
+    return order, counts
+
+
+def _up_to(parts: Sequence[Stamps], bound: int) -> list[int]:
+    """How many items of each ring have stamps up to the bound: mostly all."""
+    return [
+        len(part)
+        if len(part) and part[-1] <= bound
+        else int(np.searchsorted(part, bound, side="right"))
+        for part in parts
+    ]

@@ -25,8 +25,9 @@ ring.
 
 Stamps are 63 bits: at a million enqueues a second they last 290,000 years.
 
-Cost (ERRATA 5.11): enqueue 3R + 2L behind other items of the same enqueuer, 6R + 3L into an
-empty ring, 10R + 5L at worst (1R more when the ring seemed full); dequeue at most 3R. An enqueue
+Cost (ERRATA 5.11, less the paper's local looks at the front's stamp, which is its own exactly
+when First is at it): enqueue 3R + 1L behind other items of the same enqueuer, 6R + 1L into an
+empty ring, 10R + 1L at worst (1R more when the ring seemed full); dequeue at most 3R. An enqueue
 of k items costs what one costs. A batched dequeue costs one R for each ring it takes from (two
 if the ring wraps), at most 2 more for the slot when the ring was not all fetched, whatever the
 number of items.
@@ -62,11 +63,11 @@ class SlotEnqueuer(RingEnqueuer):
             self._refresh(stamp)
 
     def _refresh(self, stamp: int) -> bool:
-        if self._ring.front_stamp() != stamp:
+        if not self._ring.in_front():
             return True
         dequeuer = self._shape.dequeuer
         old = self._window.load(dequeuer, self._slot)
-        if self._ring.front_stamp() != stamp:
+        if not self._ring.in_front():
             return True
         return self._window.compare_swap(dequeuer, self._slot, old, stamp) == old
 

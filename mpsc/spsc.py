@@ -26,7 +26,7 @@ from .shape import DATA, Shape
 from .window import Window
 
 
-def _pieces(start: int, count: int, capacity: int) -> Iterator[tuple[int, int]]:
+def pieces(start: int, count: int, capacity: int) -> Iterator[tuple[int, int]]:
     """The one or two (place, count) pieces of the ring that hold ``count`` cells from ``start``."""
     place = start % capacity
     head = min(count, capacity - place)
@@ -49,6 +49,8 @@ class SpscEnqueuer:
         self._last_word = shape.last + number
         self._first = 0
         self._last = 0
+        #: Where the last append began.
+        self._start = 0
 
     def room(self, wanted: int) -> int:
         """How many of ``wanted`` cells are free. It never shrinks: only this side fills them."""
@@ -66,13 +68,20 @@ class SpscEnqueuer:
             window.put(window.rank, DATA + self._last % self._capacity * words, data)
         else:
             done = 0
-            for place, cells in _pieces(self._last, count, self._capacity):
+            for place, cells in pieces(self._last, count, self._capacity):
                 end = done + cells * self._cells.bytes
                 window.put(window.rank, DATA + place * words, data[done:end])
                 done = end
         window.flush(window.rank)
+        self._start = self._last
         self._last += count
         window.store(self._dequeuer, self._last_word, self._last)
+
+    def in_front(self) -> bool:
+        """Whether the first item of the last append is the oldest still here: First is at it. It is
+        the same as asking whether the front's stamp is its own, without a look at the data."""
+        self._first = self._window.load(self._dequeuer, self._first_word)
+        return self._first == self._start
 
     def front_stamp(self) -> int | None:
         """The stamp of the oldest item still here (procedure 5); only this side overwrites cells,
@@ -101,6 +110,7 @@ class SpscDequeuer:
         self._last = 0
         #: Cells fetched by ``fetch`` and not yet taken: the first of them is at First.
         self._fetched: Records = cells.view(bytearray())
+        self._under_way = False
 
     @property
     def first(self) -> int:
@@ -118,6 +128,7 @@ class SpscDequeuer:
             return None
         if len(self._fetched):
             item = self._cells.bodies(self._fetched[:1])[0]
+            self._fetched = self._fetched[1:]
         else:
             place = self._first % self._capacity
             word = DATA + place * self._cells.words
@@ -132,36 +143,40 @@ class SpscDequeuer:
         if not self._any():
             return None
         if len(self._fetched):
-            return int(self._cells.stamps(self._fetched)[0])
+            return int(self._fetched[0, 0])
         place = self._first % self._capacity
         return self._window.load(self._enqueuer, DATA + place * self._cells.words)
 
-    def fetch(self, last: int, count_max: int) -> list[bytearray]:
-        """Start to fetch the cells up to ``last``, a value read from Last, so that ``count_max`` at
-        most are here; ``arrive`` completes it. Several rings may be under way at once."""
+    def reach(self, last: int, count_max: int) -> int:
+        """How many items from First on ``fetch`` will bring, fetched ones among them: those up to
+        ``last``, a value read from Last, but ``count_max`` at most."""
         self._last = max(self._last, last)
-        known = len(self._fetched)
-        start = self._first + known
-        count = max(0, min(self._last - start, count_max - known))
-        words, size = self._cells.words, self._cells.bytes
-        return [
-            self._window.get(self._enqueuer, DATA + place * words, cells * size)
-            for place, cells in _pieces(start, count, self._capacity)
-        ]
+        return max(len(self._fetched), min(self._last - self._first, count_max))
 
-    def arrive(self, raws: list[bytearray]) -> Records:
-        """Complete a fetch; the answer is every fetched record from First on."""
-        if raws:
+    def fetch(self, into: Records) -> None:
+        """Start to bring as many items as ``into`` has rows; ``arrive`` completes it. Several rings
+        may be under way at once."""
+        known = len(self._fetched)
+        into[:known] = self._fetched
+        self._under_way = known < len(into)
+        words, row = self._cells.words, known
+        start, count = self._first + known, len(into) - known
+        for place, cells in pieces(start, count, self._capacity):
+            rows = into[row : row + cells].data
+            self._window.get_into(self._enqueuer, DATA + place * words, rows)
+            row += cells
+
+    def arrive(self) -> None:
+        """Complete a fetch."""
+        if self._under_way:
             self._window.flush(self._enqueuer)
-            raw = raws[0] if len(raws) == 1 else raws[0] + raws[1]
-            if len(self._fetched):
-                raw = bytearray(self._fetched.tobytes()) + raw
-            self._fetched = self._cells.view(raw)
-        return self._fetched
+
+    def keep(self, rest: Records) -> None:
+        """What a fetch brought beyond what is taken: it is not fetched again."""
+        self._fetched = rest.copy() if len(rest) else rest[:0]
 
     def take(self, count: int) -> None:
         """Remove the oldest ``count`` items, whose data has arrived, and give their cells back."""
-        self._fetched = self._fetched[count:]
         self._first += count
         self._window.store(self._dequeuer, self._first_word, self._first)
 

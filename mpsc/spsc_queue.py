@@ -41,7 +41,12 @@ class SpscQueueDequeuer(RingDequeuer):
 
     def dequeue_many(self, count_max: int) -> list[bytes]:
         check_range("count_max", count_max, 1, SEGMENT_BYTES_MAX)
-        records = self._ring.arrive(self._ring.fetch(self._lasts()[0], count_max))[:count_max]
-        if len(records):
-            self._ring.take(len(records))
-        return self._cells.bodies(records)
+        ring = self._ring
+        rows = self._fetched.rows(ring.reach(self._lasts()[0], count_max))
+        ring.fetch(rows)
+        ring.arrive()
+        items = self._cells.bodies(rows[:count_max])
+        ring.keep(rows[count_max:])
+        if items:
+            ring.take(len(items))
+        return items

@@ -10,7 +10,7 @@ The promises, which the contract suite checks on every implementation:
 1. ``load``, ``store``, ``fetch_add`` and ``compare_swap`` are atomic on their word, are complete
    at the target when they return, and those of one rank take effect in the order of its program.
 2. ``put`` and ``get`` move bytes and promise nothing until ``flush(target)`` returns: they may
-   take effect late, in any order, and word by word. What ``get`` returned may be read after the
+   take effect late, in any order, and word by word. What a get brings may be read after the
    flush, what ``put`` was given may be changed after the flush. Nobody else may touch these
    words meanwhile; keeping them away is the business of the algorithm (paper, section 4.1: First
    and Last do it).
@@ -84,6 +84,10 @@ class Window(Protocol):
 
     def get(self, target: int, word: int, size: int) -> bytearray:
         """Start to read ``size`` bytes from the word on."""
+        ...
+
+    def get_into(self, target: int, word: int, into: memoryview) -> None:
+        """Start to read from the word on into bytes of the caller's."""
         ...
 
     def flush(self, target: int) -> None:

@@ -14,6 +14,9 @@ TRY: Final[dict[str, str]] = {
     "QUEUE_IN_USE": "cut the other queue loose first: `weft queue update NAME --max-deliveries 0"
     " --dead-letter ''`",
     "MISSING_EXTRA": "install what is missing, then run the command again",
+    "REFUSED": "ask whoever runs the node",
+    "UNAUTHENTICATED": "name a token in WEFT_TOKEN; `weft token create` makes one",
+    "PERMISSION_DENIED": "ask for a token with such a grant; `weft token list` shows what there is",
     "LEASE_LOST": "the message comes again: pop it again, or give the queue a longer --lease-ms",
     "ALREADY_SETTLED": "nothing: it was settled before",
     "BUSY": "run the command again in a moment",
@@ -26,6 +29,8 @@ TRY: Final[dict[str, str]] = {
     "DEADLINE_EXCEEDED": "give more time with --timeout-ms; a push may have been stored, so look"
     " with `weft peek` before you repeat it",
     "SHUTTING_DOWN": "run the command again when the node is back",
+    "NOT_PRIMARY": "the cluster is changing who leads; try again in a moment",
+    "GATEWAY_FAILED": "look at what the gateway's rank said, then start the job again",
     "PROTOCOL": "--servers takes gRPC addresses; install the same version of weft on both sides",
     "STORAGE": "look at the node's log, its disk and who may write there",
     "STORE_LOCKED": "stop the process that has the directory open, or use another directory",

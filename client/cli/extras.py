@@ -13,6 +13,9 @@ EXTRAS: Final[dict[str, str]] = {
     "grpc_health": "server",
     "grpc_reflection": "server",
     "plyvel": "server",
+    "mpi4py": "mpi",
+    "numpy": "mpi",
+    "prometheus_client": "server",
 }
 
 

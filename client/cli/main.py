@@ -31,13 +31,19 @@ class Place(NamedTuple):
 _HERE: Final = "weft.client.cli"
 COMMANDS: Final[dict[str, Place]] = {
     "serve": Place("weft.server.command", "serve", "Run a node on this machine."),
+    "cluster": Place(f"{_HERE}.cluster.command", "cluster", "Start, look at and shrink a cluster."),
     "queue": Place(f"{_HERE}.queue", "queue", "Create, list, show, change and empty queues."),
     "push": Place(f"{_HERE}.push", "push", "Put messages into a queue."),
     "pop": Place(f"{_HERE}.pop", "pop", "Take messages from a queue and print their bodies."),
     "peek": Place(f"{_HERE}.peek", "peek", "Look at a queue's next messages."),
     "kv": Place(f"{_HERE}.kv", "kv", "Read and write the cluster's hash table."),
     "status": Place(f"{_HERE}.status", "status", "Show a node's own figures."),
+    "mpi-gateway": Place(
+        f"{_HERE}.mpi_gateway", "mpi_gateway", "Join the ranks of an MPI job to queues."
+    ),
+    "top": Place(f"{_HERE}.top", "top", "Watch queues and nodes, live."),
     "bench": Place(f"{_HERE}.bench.command", "bench", "Measure this node, now."),
+    "token": Place("weft.server.token_command", "token", "Make, list and revoke tokens."),
     "doctor": Place(f"{_HERE}.doctor.command", "doctor", "Say what is wrong, and what to do."),
 }
 

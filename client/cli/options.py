@@ -104,6 +104,6 @@ def connect(to: str | None = None, within_ms: int | None = None) -> Client:
     import weft
 
     limit = within_ms or timeout_ms()
-    given = {} if limit is None else {"timeout_ms": limit}
+    given: dict[str, Any] = {} if limit is None else {"timeout_ms": limit}
     patience = min(limit or CONNECT_MS_MAX, CONNECT_MS_MAX)
     return weft.connect(to or servers(), connect_timeout_ms=patience, **given)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from weft.client.cli.advice import TRY
 from weft.client.cli.units import micros
+from weft.client.credentials import Credentials
 from weft.errors import WeftError
 
 from .finding import Finding
@@ -30,7 +31,7 @@ def check_health(server: str) -> Finding:
 
     check = f"{server} gRPC"
     channel_options = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)]
-    with grpc.insecure_channel(server, options=channel_options) as channel:
+    with Credentials.of(None, None).channel(server, channel_options) as channel:
         # Raw bytes: the health stubs come with the server extra, and a client has none.
         ask = channel.unary_unary(_METHOD, lambda question: question, lambda answer: answer)
         start = time.perf_counter()

@@ -1,0 +1,1 @@
+"""`weft cluster`: a cluster's life, for the one who operates it."""

@@ -1,0 +1,12 @@
+"""The cluster as the options of a command name it."""
+
+from __future__ import annotations
+
+from weft.client.cli import options
+from weft.client.cluster import CALL_S, ClusterCalls
+from weft.client.discovery import parse_servers
+
+
+def calls() -> ClusterCalls:
+    limit_ms = options.timeout_ms()
+    return ClusterCalls(parse_servers(options.servers()), limit_ms / 1000 if limit_ms else CALL_S)

@@ -1,0 +1,260 @@
+"""`weft cluster up`: a real cluster on this machine, to try things with.
+
+Every node is a process and has its own folder, log and ports; the first founds the cluster, the
+others join it. What was there before comes back: the same nodes, on the same ports. Nodes that end
+by themselves are not started again, so that one can be killed and missed.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from click.core import ParameterSource
+
+from weft.client.cli import extras, output
+from weft.client.cli.failure import CommandFailed
+from weft.client.cli.options import wants_json
+from weft.errors import MissingExtra, WeftError
+from weft.node_process import NodeProcess, Ports
+
+NODES_DEFAULT: Final = 3
+#: More than one machine is good for.
+NODES_MAX: Final = 16
+BASE_PORT_DEFAULT: Final = 7700
+#: From one node's ports to the next one's.
+STEP: Final = 10
+#: The witness has its ports beside the first node's.
+WITNESS_AFTER: Final = 5
+#: Counted from a node's gRPC port.
+ZMQ_AFTER, HTTP_AFTER, PEER_AFTER = 1, 2, 3
+BASE_PORT_MAX: Final = 65_535 - NODES_MAX * STEP
+#: A new node waits up to a minute for a member to let it in.
+START_S: Final = 90.0
+_LOOK_S: Final = 0.2
+_WITNESS: Final = "witness"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What `cluster.json` keeps, so that the next `up` is the same cluster."""
+
+    nodes: int
+    base_port: int
+    witness: bool
+
+
+@click.command
+@click.option(
+    "-n", "--nodes", type=click.IntRange(1, NODES_MAX),
+    help=f"How many nodes.  [default: as before, or {NODES_DEFAULT}]",
+)  # fmt: skip
+@click.option(
+    "--data", "folder", type=click.Path(path_type=Path), default=".weft-cluster",
+    show_default=True, help="Folder for the nodes' data and logs; kept.",
+)  # fmt: skip
+@click.option(
+    "--base-port", type=click.IntRange(1024, BASE_PORT_MAX),
+    help=f"gRPC port of the first node; the next ones are {STEP} further each.  "
+    f"[default: as before, or {BASE_PORT_DEFAULT}]",
+)  # fmt: skip
+@click.option("--witness", is_flag=True, help="And one node that has a vote and holds no data.")
+@click.option(
+    "--durability", type=click.Choice(["disk", "os"]), default="disk", show_default=True,
+    help="When a push is acknowledged.",
+)  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, errors too.")
+@click.pass_context
+def up(
+    context: click.Context,
+    nodes: int | None,
+    folder: Path,
+    base_port: int | None,
+    witness: bool,
+    durability: str,
+    as_json: bool,
+) -> None:
+    """Run a cluster on this machine until Ctrl-C.
+
+    \b
+    Examples:
+      weft cluster up
+      weft cluster up -n 5 --data /var/tmp/weft
+      weft cluster up -n 2 --witness
+    """
+    _refuse_client_options(context)
+    absent = extras.missing("server")
+    if absent:
+        raise MissingExtra(f"a node needs {', '.join(absent)}: pip install 'weft[server]'")
+    folder = folder.absolute()
+    plan = remember(folder, nodes, base_port, witness=witness)
+    processes = layout(folder, plan)
+    with _interruptible():
+        try:
+            _start(processes, durability)
+            if as_json or wants_json():
+                output.as_json(_as_json(folder, processes))
+            else:
+                _greet(folder, processes)
+            _watch(processes)
+        except KeyboardInterrupt:
+            click.echo("stopping (Ctrl-C again: at once)", err=True)
+        finally:
+            _stop(processes)
+
+
+def remember(folder: Path, nodes: int | None, base_port: int | None, *, witness: bool) -> Plan:
+    """The plan: what is asked for now, else as it was; and it is written down."""
+    file = folder / "cluster.json"
+    before = Plan(**json.loads(file.read_text(encoding="utf-8"))) if file.exists() else None
+    if before is not None and base_port not in (None, before.base_port):
+        raise click.UsageError(
+            f"{folder} holds a cluster with --base-port {before.base_port}: its nodes look for each"
+            " other there. Leave --base-port out, or give another --data."
+        )
+    plan = Plan(
+        nodes or (before.nodes if before else NODES_DEFAULT),
+        before.base_port if before else base_port or BASE_PORT_DEFAULT,
+        witness or (before is not None and before.witness),
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    draft = file.with_suffix(".tmp")
+    draft.write_text(json.dumps(asdict(plan)) + "\n", encoding="utf-8")
+    draft.replace(file)
+    return plan
+
+
+def layout(folder: Path, plan: Plan) -> list[NodeProcess]:
+    """The nodes, in the order in which they start for the first time."""
+    ports = {f"node-{number}": plan.base_port + STEP * number for number in range(plan.nodes)}
+    if plan.witness:
+        ports[_WITNESS] = plan.base_port + WITNESS_AFTER
+    return [
+        NodeProcess(
+            folder / name,
+            folder / f"{name}.log",
+            Ports(port, port + ZMQ_AFTER, port + PEER_AFTER, port + HTTP_AFTER),
+        )
+        for name, port in ports.items()
+    ]
+
+
+def _start(processes: list[NodeProcess], durability: str) -> None:
+    """Members that come back start together, as they need each other; new ones one by one."""
+    back = [node for node in processes if node.made]
+    for node in back:
+        _spawn(node, processes, durability)
+    for node in back:
+        _await(node)
+    for node in processes:
+        if node not in back:
+            _spawn(node, processes, durability)
+            _await(node)
+
+
+def _spawn(node: NodeProcess, processes: list[NodeProcess], durability: str) -> None:
+    seeds = [each.grpc for each in processes if each is not node and each.made]
+    settings: dict[str, str | int | bool] = {"durability": durability}
+    if node.data.name == _WITNESS:
+        settings["witness"] = True
+    first = node is processes[0]
+    node.spawn(settings, () if first else seeds)
+
+
+def _await(node: NodeProcess) -> None:
+    try:
+        node.await_serving(START_S)
+    except WeftError as error:
+        raise type(error)(f"{node.data.name}: {error.message}") from None
+
+
+def _greet(folder: Path, processes: list[NodeProcess]) -> None:
+    output.table(
+        ("node", "id", "gRPC", "ZeroMQ", "nodes", "pid"),
+        [
+            (node.data.name, node.id, node.grpc, node.zmq, node.peer, str(node.pid))
+            for node in processes
+        ],
+        right=("pid",),
+    )
+    where = f"-s {processes[0].grpc} "
+    click.echo(f"""
+Data and logs are in {folder}
+Try, in another terminal:
+  weft {where}cluster status
+  weft {where}queue create hello
+Stop with Ctrl-C; the next `weft cluster up` brings the same cluster back.""")
+
+
+def _as_json(folder: Path, processes: list[NodeProcess]) -> dict[str, Any]:
+    return {
+        "data": str(folder),
+        "servers": ",".join(node.grpc for node in processes),
+        "nodes": [
+            {
+                "name": node.data.name,
+                "id": node.id,
+                "grpc": node.grpc,
+                "zmq": node.zmq,
+                "peer": node.peer,
+                "pid": node.pid,
+                "log": str(node.log),
+            }
+            for node in processes
+        ],
+    }
+
+
+def _watch(processes: list[NodeProcess]) -> None:
+    """Until Ctrl-C; a node that ends is told of, and the command fails when none is left."""
+    running = list(processes)
+    while running:
+        for node in [node for node in running if not node.running]:
+            running.remove(node)
+            assert node.process is not None
+            code = node.process.returncode
+            click.echo(f"{node.data.name} ended with exit code {code}; see {node.log}", err=True)
+        time.sleep(_LOOK_S)
+    raise CommandFailed
+
+
+def _stop(processes: list[NodeProcess]) -> None:
+    running = [node for node in processes if node.running]
+    try:
+        for node in running:
+            node.ask_to_stop()
+        for node in running:
+            node.await_end()
+    except KeyboardInterrupt:
+        for node in running:
+            if node.running:
+                node.kill()
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """SIGTERM is a Ctrl-C too: whoever started this in the background sends that."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _refuse_client_options(context: click.Context) -> None:
+    root = context.find_root()
+    for name in ("servers", "timeout_ms"):
+        if root.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            flag = "--" + name.replace("_", "-")
+            raise click.UsageError(f"{flag} is for clients: `weft cluster up` runs nodes.", context)

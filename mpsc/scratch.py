@@ -1,0 +1,35 @@
+"""Memory for fetched cells that is used again by every dequeue.
+
+Fresh memory costs more than what is done in it: the system hands it out page by page, each with a
+fault, which was more than half of a batched dequeue's time.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from weft.limits import MIB
+
+from .cell import Records
+from .window import WORD_BYTES
+
+#: What one of these keeps; for more than that the memory is fresh.
+SCRATCH_BYTES_MAX: Final = 16 * MIB
+
+
+class Scratch:
+    """Rows of words. Only the last answer of ``rows`` is valid."""
+
+    def __init__(self, words: int) -> None:
+        self._words = words
+        self._rows: Records = np.empty((0, words), np.int64)
+
+    def rows(self, count: int) -> Records:
+        """So many rows; what they hold is left over from before."""
+        if count * self._words * WORD_BYTES > SCRATCH_BYTES_MAX:
+            return np.empty((count, self._words), np.int64)
+        if count > len(self._rows):
+            self._rows = np.empty((max(count, 2 * len(self._rows)), self._words), np.int64)
+        return self._rows[:count]
