@@ -8,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: help run test sim lint fmt proto clean
+.PHONY: help run test sim hops chaos bench lint fmt proto clean
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
@@ -29,11 +29,25 @@ $(VENV)/.dev: pyproject.toml $(VENV)/.python
 run: $(VENV)/.server  ## one node on 127.0.0.1:7700, its data under .weft/
 	$(BIN)/weft serve --data .weft
 
+# Most tests wait for processes and disks: three at a time, file by file, keep two cores busy.
 test: $(VENV)/.dev  ## every test
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist loadfile $(ARGS)
 
 sim: $(VENV)/.dev  ## the cluster's core under faults: SEEDS=n fresh ones, or SEED=k again
 	$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),200))
+
+hops: $(VENV)/.bench  ## hops and balance against the model, and the plots of docs/scaling.md
+	$(BIN)/python -m tests.sim.hops
+
+$(VENV)/.bench: pyproject.toml $(VENV)/.python
+	$(PIP) install -e '.[bench]'
+	@touch $@ $(VENV)/.server
+
+bench: $(VENV)/.bench  ## Weft beside its peers, in one run; ARGS="--quick", ARGS=--help
+	$(BIN)/python -m bench.peers $(ARGS)
+
+chaos: $(VENV)/.dev  ## real clusters under real faults: RUNS=n of each, SCENARIO="kill-one cut"
+	$(BIN)/python -m tests.chaos --runs $(or $(RUNS),10) $(SCENARIO)
 
 lint: $(VENV)/.dev  ## ruff, ruff format and mypy --strict
 	$(BIN)/ruff check .

@@ -1,10 +1,13 @@
 """The paper's microbenchmark (section 5.3) for all queues, and its figures 20 to 22.
 
-All ranks share one queue; one dequeues, the others enqueue. The queue is warm: it holds
-``--elements`` before any clock starts. Then the enqueuers enqueue as many more between them, and
-once they are seen to be under way (a twentieth of it has arrived) the dequeuer dequeues as many. So
-the dequeuer is measured beside working enqueuers, and never waits for an element. The mean of
-``--repeats`` is taken.
+All ranks share one queue; one dequeues, the others enqueue. The queue is warm: ``--elements`` have
+gone through it ``--laps`` times, in the way that is measured, and it holds as many again before any
+clock starts. Then the enqueuers enqueue as many more between them, and once they are seen to be
+under way (a twentieth of it has arrived) the dequeuer dequeues as many. So the dequeuer is measured
+beside working enqueuers, and never waits for an element. The mean of ``--repeats`` is taken.
+
+With ``--at-rest`` the queue is warm and empty, and the dequeuer begins when the enqueuers have
+ended: what a dequeue costs by itself.
 
 Ranks that share cores share their time: a slow dequeuer slows the enqueuers beside it, and a fast
 one is soon out of their way. Compare series whose dequeuers take alike.
@@ -36,7 +39,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import mean
 
-from weft.mpsc import Dequeuer, Enqueuer
+from weft.mpsc import Dequeuer, Enqueuer, Job
 
 #: A batched dequeue takes what there is.
 BATCH = 65_536
@@ -101,7 +104,29 @@ def dequeue_all(dequeuer: Dequeuer, count: int, batch: int) -> None:
         count -= len(dequeuer.dequeue_many(min(batch, count)))
 
 
-def one_rank(algorithm: str, enqueue: int, dequeue: int, elements: int, repeats: int) -> Report:
+def warm_up(job: Job, share: int, enqueue: int, dequeue: int, laps: int, fill: bool) -> None:
+    """All elements through the queue, ``laps`` times, and then as many that stay."""
+    for _ in range(laps):
+        if job.dequeuer is None:
+            enqueue_all(job.enqueuer, share, enqueue)
+        job.window.wait_for_all()
+        if job.dequeuer is not None:
+            dequeue_all(job.dequeuer, share * job.shape.enqueuers, dequeue)
+        job.window.wait_for_all()
+    if fill and job.dequeuer is None:
+        enqueue_all(job.enqueuer, share, enqueue)
+    job.window.wait_for_all()
+
+
+def one_rank(
+    algorithm: str,
+    enqueue: int,
+    dequeue: int,
+    elements: int,
+    repeats: int,
+    laps: int,
+    at_rest: int,
+) -> Report:
     """This rank's share."""
     from mpi4py import MPI
 
@@ -115,16 +140,15 @@ def one_rank(algorithm: str, enqueue: int, dequeue: int, elements: int, repeats:
     report = Report(comm.Get_rank(), [])
     for _ in range(repeats):
         job = create(comm, algorithm=algorithm, capacity=capacity, item_bytes=ITEM_BYTES)
-        if job.dequeuer is None:
-            enqueue_all(job.enqueuer, share, enqueue)
-        job.window.wait_for_all()
+        warm_up(job, share, enqueue, dequeue, laps, fill=not at_rest)
         if job.dequeuer is None:
             start, cpu = time.monotonic_ns(), time.process_time_ns()
             enqueue_all(job.enqueuer, share, enqueue)
             count = share
         else:
             count = share * enqueuers
-            while job.dequeuer.backlog() < count + count // 20:
+            begun = count if at_rest else count + count // 20
+            while job.dequeuer.backlog() < begun:
                 time.sleep(POLL_SECONDS)
             start, cpu = time.monotonic_ns(), time.process_time_ns()
             dequeue_all(job.dequeuer, count, dequeue)
@@ -134,7 +158,7 @@ def one_rank(algorithm: str, enqueue: int, dequeue: int, elements: int, repeats:
     return report
 
 
-def measure(name: str, ranks: int, elements: int, repeats: int) -> dict[str, float]:
+def measure(name: str, ranks: int, options: argparse.Namespace) -> dict[str, float]:
     """Run one series under mpiexec."""
     algorithm, enqueue, dequeue = SERIES[name]
     beside = Path(sys.executable).with_name("mpiexec")
@@ -142,13 +166,20 @@ def measure(name: str, ranks: int, elements: int, repeats: int) -> dict[str, flo
     if mpiexec is None:
         sys.exit("no mpiexec: pip install 'weft[mpi]' brings one")
     with tempfile.TemporaryDirectory() as folder:
-        numbers = (str(number) for number in (enqueue, dequeue, elements, repeats))
+        numbers = [
+            enqueue,
+            dequeue,
+            options.elements,
+            options.repeats,
+            options.laps,
+            options.at_rest,
+        ]
         command = [mpiexec, "-n", str(ranks), sys.executable, __file__]
-        command += ["--rank-of", algorithm, *numbers, folder]
+        command += ["--rank-of", algorithm, *(str(int(number)) for number in numbers), folder]
         subprocess.run(command, check=True, timeout=JOB_SECONDS_MAX)
         files = [json.loads(path.read_text()) for path in Path(folder).glob("*.json")]
         reports = [Report(**file) for file in files]
-    return summary(reports, repeats)
+    return summary(reports, options.repeats)
 
 
 def summary(reports: list[Report], repeats: int) -> dict[str, float]:
@@ -212,8 +243,11 @@ def main() -> None:
     parser.add_argument("--elements", type=int, default=10_000)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--laps", type=int, default=1)
+    parser.add_argument("--at-rest", action="store_true")
+    parser.add_argument("--series", nargs="+", choices=SERIES, default=list(SERIES))
     parser.add_argument("--out", type=Path, default=Path("bench/results/mpsc"))
-    parser.add_argument("--rank-of", nargs=6, help=argparse.SUPPRESS)
+    parser.add_argument("--rank-of", nargs=8, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.rank_of:
         algorithm, *numbers, folder = options.rank_of
@@ -222,10 +256,11 @@ def main() -> None:
         return
     results: dict[str, dict[str, dict[str, float]]] = {}
     for ranks in options.ranks:
-        rounds: dict[str, list[dict[str, float]]] = {name: [] for name in SERIES}
+        rounds: dict[str, list[dict[str, float]]] = {name: [] for name in options.series}
         for _ in range(options.rounds):
-            for name in SERIES:
-                rounds[name].append(measure(name, ranks, options.elements, options.repeats))
+            for name in options.series:
+                row = measure(name, ranks, options)
+                rounds[name].append(row)
                 print(f"{ranks} ranks, {name}: {rounds[name][-1]}", flush=True)
         results[str(ranks)] = {
             name: {key: mean(row[key] for row in rows) for key in MEASURES}

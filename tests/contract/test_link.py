@@ -15,11 +15,14 @@ import pytest
 from tests.contract.peer import Handler, Peer, lent, reply
 from weft import errors
 from weft.client import retry
+from weft.client.carrier import AsyncCarrier, BlockingCarrier
 from weft.client.dealer import READABLE
-from weft.client.discovery import Discovery, Node, View
+from weft.client.discovery import Discovery
 from weft.client.link import Answered, Link, run
 from weft.client.link_async import AsyncLink
 from weft.client.link_blocking import BlockingLink
+from weft.client.router import ANY, Router
+from weft.client.view import Node, View
 from weft.proto import wire
 
 T = TypeVar("T")
@@ -31,16 +34,19 @@ VALUE = wire.Value(b"v")
 SOON_S = 20.0
 
 
-class Known(Discovery):
-    """A discovery that has found its node, and finds it elsewhere when a test says so."""
+class Known:
+    """The place of a node that is found elsewhere when a test says so."""
 
     def __init__(self, address: str) -> None:
-        super().__init__([address])
-        self.view = View("cluster", 256, (Node("n", address, address),))
+        self.address = address
+        self.token = self.key = ""
         self.moved: str | None = None
 
     def refresh(self, within_s: float) -> str | None:
         return self.moved
+
+    def looked(self) -> None:
+        pass
 
 
 class Rig:
@@ -70,6 +76,26 @@ class Rig:
                 return await use(link)
             finally:
                 link.close()
+
+        return asyncio.run(main())
+
+    def route(self, peer: Peer, use: Callable[[Router], Awaitable[T]]) -> T:
+        """As `use`, with a router to the only node of a cluster."""
+        discovery = Discovery([peer.address])
+        discovery.view = View("cluster", 256, (Node("n", peer.address, peer.address),))
+        if self.kind == "blocking":
+            router = Router(BlockingCarrier(), discovery)
+            try:
+                return run(use(router))  # type: ignore[arg-type]
+            finally:
+                router.close()
+
+        async def main() -> T:
+            router = Router(AsyncCarrier(), discovery)
+            try:
+                return await use(router)
+            finally:
+                router.close()
 
         return asyncio.run(main())
 
@@ -322,14 +348,14 @@ def test_a_retriable_failure_is_retried_and_another_is_not(rig: Rig) -> None:
             return [reply(call.rid, wire.Failure("OVERLOADED", "later", True))]
         return [reply(call.rid, VALUE)]
 
-    async def use(link: Link) -> wire.Value:
-        value, _ = await retry.ask(link, LOOKUP, wire.Value, soon())
+    async def use(router: Router) -> wire.Value:
+        value, _ = await retry.ask(router, ANY, LOOKUP, wire.Value, soon())
         with pytest.raises(errors.InvalidArgument, match="no"):
-            await retry.ask(link, wire.Lookup("bad"), wire.Value, soon())
+            await retry.ask(router, ANY, wire.Lookup("bad"), wire.Value, soon())
         return value
 
     peer = rig.peer(busy_twice)
-    assert rig.use(peer, use) == VALUE
+    assert rig.route(peer, use) == VALUE
     assert len(peer.calls) == 4
 
 
@@ -337,21 +363,21 @@ def test_when_the_time_is_over_the_last_failure_is_raised(rig: Rig) -> None:
     def full(call: wire.Call, payload: Sequence[bytes]) -> list[list[bytes]]:
         return [reply(call.rid, wire.Failure("QUEUE_FULL", "q is full", True))]
 
-    async def use(link: Link) -> None:
-        await retry.ask(link, LOOKUP, wire.Value, soon(0.3))
+    async def use(router: Router) -> None:
+        await retry.ask(router, ANY, LOOKUP, wire.Value, soon(2.0))
 
     peer = rig.peer(full)
     with pytest.raises(errors.QueueFull, match="q is full"):
-        rig.use(peer, use)
+        rig.route(peer, use)
     assert len(peer.calls) > 2
 
 
 def test_an_answer_of_another_kind_is_a_protocol_error(rig: Rig) -> None:
-    async def use(link: Link) -> None:
-        await retry.ask(link, LOOKUP, wire.Swapped, soon())
+    async def use(router: Router) -> None:
+        await retry.ask(router, ANY, LOOKUP, wire.Swapped, soon())
 
     with pytest.raises(errors.ProtocolError, match="Value"):
-        rig.use(rig.peer(answer_all), use)
+        rig.route(rig.peer(answer_all), use)
 
 
 def test_a_request_of_wrong_types_is_refused_here(rig: Rig) -> None:

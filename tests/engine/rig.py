@@ -234,12 +234,12 @@ class Rig:
 
     # --- the verbs ------------------------------------------------------------------------
 
-    def create(self, queue: str, **settings: int | str) -> bool:
+    def create(self, queue: str, **settings: int | str | bool) -> bool:
         answer = self.call(wire.CreateQueue(queue, Settings(**settings)))  # type: ignore[arg-type]
         assert isinstance(answer, wire.Created)
         return answer.created
 
-    def update(self, queue: str, **changes: int | str) -> None:
+    def update(self, queue: str, **changes: int | str | bool) -> None:
         assert self.call(wire.UpdateQueue(queue, changes)) == wire.Done()
 
     def delete(self, queue: str) -> int:

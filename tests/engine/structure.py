@@ -153,6 +153,6 @@ def _check_waiters(state: State) -> None:
     assert len(listed) == len(state.waiters)
     for queue in state.queues.values():
         assert all(waiter.queue is queue for waiter in queue.waiters)
-        assert not (queue.waiters and queue.ready), (
+        assert not (queue.waiters and queue.has_some), (
             f"{queue.name}: somebody waits for what is there"
         )

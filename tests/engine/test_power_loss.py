@@ -17,7 +17,6 @@ from tests.engine.rig import Asked, Cut, Rig
 from tests.total_queue import Verdict, check
 from weft.persistence.store import Change
 from weft.proto import wire
-from weft.server.engine.dedup import DedupWindow
 from weft.server.engine.state import Answered, State
 
 #: More of them for a long night: WEFT_SEEDS=10000.
@@ -127,7 +126,7 @@ def test_a_forgotten_tombstone_is_caught(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_dedup_window_that_does_not_survive_a_restart_is_caught() -> None:
     def fresh_window(self: Rig) -> None:
         for queue in self.engine.state.queues.values():
-            queue.dedup = DedupWindow(queue.settings.dedup_window_ms)
+            queue.windows.clear()
 
     class Forgetful(Rig):
         def crash(self, rng: random.Random | None = None) -> None:

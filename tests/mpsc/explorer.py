@@ -306,14 +306,18 @@ class ExplorerWindow:
         self._hub.later(access, lambda: self._segments.write(target, word, data))
 
     def get(self, target: int, word: int, size: int) -> bytearray:
-        self._count(target)
         into = bytearray(size)
+        self.get_into(target, word, memoryview(into))
+        return into
+
+    def get_into(self, target: int, word: int, into: memoryview) -> None:
+        self._count(target)
+        size = into.nbytes
 
         def read() -> None:
-            into[:] = self._segments.read(target, word, size)
+            into.cast("B")[:] = self._segments.read(target, word, size)
 
         self._hub.later(Access(target, word, words_of(size), writes=False), read)
-        return into
 
     def flush(self, target: int) -> None:
         self._hub.flush(target)

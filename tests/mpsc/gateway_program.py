@@ -22,7 +22,7 @@ def main(server: str, queue: str, items: int, folder: Path) -> None:
     with weft.mpsc.open(comm, queue=queue, servers=server, gateway=1, item_bytes=32) as gateway:
         if gateway.sender is None:
             (folder / "gateway.pid").write_text(str(os.getpid()))
-            (folder / "pushed").write_text(str(gateway.run()))
+            (folder / "pushed").write_text(str(gateway.run().pushed))
             return
         sender = gateway.sender
         for serial in range(items // 2):

@@ -73,6 +73,12 @@ def check_put_is_there_after_flush(window: Window, barrier: Barrier) -> None:
     assert bytes(first) == b"abcdefghijk"
     assert struct.unpack("=q", second) == (77,)
     assert window.load(other, 20) == 77, "a word that was put can be loaded"
+    third = memoryview(bytearray(24)).cast("q")
+    window.get_into(window.rank, 20, third[:1])
+    window.get_into(other, 20, third[1:2])
+    window.flush(window.rank)
+    window.flush(other)
+    assert third.tolist() == [77, 77, 0]
 
 
 def check_data_before_the_word_that_announces_it(window: Window, barrier: Barrier) -> None:
@@ -102,11 +108,14 @@ def check_operations_are_counted(window: Window, barrier: Barrier) -> None:
     window.store(other, 54, 1)
     window.put(other, 55, b"x")
     window.get(other, 56, 4)
+    window.get_into(other, 57, memoryview(bytearray(8)))
     window.flush(other)
+    window.get_into(window.rank, 57, memoryview(bytearray(8)))
+    window.flush(window.rank)
     window.load(window.rank, 0)
     window.load_range(window.rank, 0, 3)
     spent = window.counts.since(start)
-    assert (spent.remote, spent.local) == (6, 4)
+    assert (spent.remote, spent.local) == (7, 5)
 
 
 CHECKS: Final[dict[str, Check]] = {

@@ -12,6 +12,7 @@ import pytest
 
 import weft
 import weft.testing
+from weft.node_process import free_ports
 from weft.testing import Cluster, cluster
 
 pytestmark = pytest.mark.process
@@ -310,7 +311,7 @@ def test_blocking_calls_go_on_over_a_stop_and_a_restart() -> None:
 
 def test_a_node_that_comes_back_on_other_ports_is_found() -> None:
     with cluster() as node:
-        old, new = node.servers[0], weft.testing._free_ports()
+        old, new = node.servers[0], free_ports()
         with weft.connect([old, f"127.0.0.1:{new[0]}"]) as client:
             client.create_queue("work")
             queue = client.queue("work")

@@ -58,11 +58,13 @@ def made(tmp_path: Path) -> Iterator[Cluster]:
 def test_it_says_where_clients_connect_and_what_to_try(made: Cluster) -> None:
     node = made.node(0)
     address = json.loads((node.data / "address.json").read_text())
+    http = address.pop("http")
     assert address == {"grpc": node.grpc, "zmq": node.zmq, "pid": node.pid}
     made.stop(0)
     said = node.log.read_text()
     assert f"clients connect to  {node.grpc}" in said
     assert f"WEFT_SERVERS={node.grpc} weft push hello" in said
+    assert f"http://{http}/metrics" in said
 
 
 def test_health_reflection_and_view(made: Cluster) -> None:
@@ -178,6 +180,24 @@ def test_json_logs_and_nothing_else(tmp_path: Path) -> None:
     assert next(line for line in lines if line["message"] == "serving")["durability"] == "disk"
 
 
+def test_a_node_that_waits_for_a_member_can_be_stopped(tmp_path: Path) -> None:
+    flags = ["--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0", "--join", "127.0.0.1:1"]
+    node = subprocess.Popen([*COMMAND, *flags], stderr=subprocess.PIPE, text=True)
+    try:
+        assert node.stderr is not None
+        said = node.stderr.readline()
+        assert "waiting for a member" in said
+        assert "127.0.0.1:1 does not answer" in said
+        node.send_signal(signal.SIGTERM)
+        _, rest = node.communicate(timeout=10)
+    finally:
+        node.kill()
+        node.wait()
+    assert node.returncode == 0
+    assert "stopped reason=SIGTERM" in rest
+    assert not (tmp_path / "data").exists()
+
+
 # --- what refuses to start --------------------------------------------------------------------
 
 
@@ -193,7 +213,7 @@ def test_a_second_node_on_the_same_data(made: Cluster) -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize("which", ["listen", "zmq_listen"])
+@pytest.mark.parametrize("which", ["listen", "zmq_listen", "http_listen"])
 def test_a_port_in_use(tmp_path: Path, which: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -202,6 +222,7 @@ def test_a_port_in_use(tmp_path: Path, which: str) -> None:
             f"--data={tmp_path}",
             f"--listen={flags['listen']}",
             f"--zmq-listen={flags['zmq_listen']}",
+            f"--http-listen={flags.get('http_listen', '127.0.0.1:0')}",
         )
     refused(done, 1, f"cannot listen on {address}")
     assert "Address already in use" in done.stderr
@@ -224,7 +245,7 @@ def test_a_data_directory_that_cannot_be(tmp_path: Path) -> None:
 
 def test_beyond_this_machine(tmp_path: Path) -> None:
     flags = ["--data", str(tmp_path / "data"), "--listen", "0.0.0.0:0"]
-    refused(run(*flags), 2, "no authentication yet")
+    refused(run(*flags), 2, "anyone there could read and delete every queue")
     assert not (tmp_path / "data").exists()
 
 
@@ -253,6 +274,8 @@ def test_help_names_every_setting() -> None:
         "--data",
         "--zmq-listen",
         "--calls-max",
+        "--join",
+        "--peer-listen",
         "--insecure",
         "WEFT_GRACE_MS",
         "--config",

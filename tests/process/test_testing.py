@@ -61,6 +61,8 @@ def test_a_node_comes_back_on_its_ports(tmp_path: Path) -> None:
         last = made.node(0).pid
     assert ended(last)
     assert (tmp_path / "node-0").is_dir()
+    with cluster(data=tmp_path) as made:
+        assert made.servers == servers
 
 
 def test_temporary_data_is_removed() -> None:
@@ -131,7 +133,7 @@ def test_the_environment_does_not_leak_in(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_misuse_is_said() -> None:
-    with pytest.raises(UsageError, match="later version"), cluster(3):
+    with pytest.raises(UsageError, match="nodes must be 1 to 32"), cluster(0):
         pytest.fail("it started")
     with pytest.raises(UsageError, match="listen: the cluster chooses"), cluster(listen="x"):
         pytest.fail("it started")

@@ -66,6 +66,12 @@ def test_each_command_has_help(name: str) -> None:
         ["queue", "delete", "orders"],
         ["queue", "purge", "orders"],
         ["queue", "redrive", "orders", "--limit", "-1"],
+        ["cluster", "nothing"],
+        ["cluster", "leave"],
+        ["cluster", "status", "more"],
+        ["cluster", "up", "-n", "0"],
+        ["cluster", "up", "--base-port", "65535"],
+        ["-s", "127.0.0.1:1", "cluster", "up"],
         ["push", "orders"],
         ["push", "orders", "body", "--lines", "-"],
         ["push", "orders", "--lines", "-", "--dedup-key", "k"],
@@ -111,6 +117,8 @@ def test_wrong_usage_exits_2_and_says_why(words: list[str]) -> None:
         ["kv", "append", "k", "v"],
         ["kv", "cas", "k", "--absent", "--new", "v"],
         ["status"],
+        ["cluster", "status"],
+        ["cluster", "leave", "node", "--yes"],
         ["bench"],
     ],
 )
@@ -175,7 +183,7 @@ def test_completion_knows_the_commands() -> None:
     assert [line.partition(",")[2] for line in told.stdout.split()] == ["push", "pop", "peek"]
 
 
-@pytest.mark.parametrize("words", [["serve"], ["bench", "--own"]])
+@pytest.mark.parametrize("words", [["serve"], ["bench", "--own"], ["cluster", "up"]])
 def test_a_missing_extra_is_named(words: list[str]) -> None:
     """In a process of its own: here the extra's modules are loaded already."""
     script = (

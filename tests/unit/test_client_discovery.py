@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from weft import errors
-from weft.client import discovery
 from weft.client.discovery import parse_servers
+from weft.client.view import reach
 
 
 @pytest.mark.parametrize(
@@ -36,5 +36,5 @@ def test_without_servers_the_environment_counts(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "[::]", "*"])
 def test_a_wildcard_means_the_host_by_which_the_node_was_reached(host: str) -> None:
-    assert discovery._reach(f"{host}:7701", "example.org:7700") == "example.org:7701"
-    assert discovery._reach("10.0.0.1:7701", "example.org:7700") == "10.0.0.1:7701"
+    assert reach(f"{host}:7701", "example.org:7700") == "example.org:7701"
+    assert reach("10.0.0.1:7701", "example.org:7700") == "10.0.0.1:7701"

@@ -19,7 +19,7 @@ from weft.proto.settings import Settings
 def test_the_names_of_weft() -> None:
     assert set(weft.__all__) == {
         "Client", "Consumer", "Message", "MessageId", "Producer", "Queue", "QueueStats",
-        "__version__", "aio", "connect",
+        "Tls", "__version__", "aio", "connect",
         *(error.__name__ for error in errors.BY_CODE.values()),
     }  # fmt: skip
     assert len(weft.__all__) == len(set(weft.__all__))
@@ -45,7 +45,7 @@ def test_both_flavours_have_the_same_names(kind: str) -> None:
         return {name for name in dir(getattr(module, kind)) if not name.startswith("_")}
 
     internal = {
-        "ack_claims", "give_back", "link", "pop_groups", "send_claims", "settle",
+        "ack_claims", "breaks", "give_back", "pop_groups", "send_claims", "settle",
         "name",  # an instance's in the one, a property in the other
     }  # fmt: skip
     assert public(weft) - internal == public(aio) - internal

@@ -9,10 +9,13 @@ import pytest
 
 from weft import errors
 from weft.client.buffer import Options
-from weft.client.link import Answered, Asked
+from weft.client.carrier import AsyncCarrier
+from weft.client.discovery import Discovery
+from weft.client.link import Answered, Asked, OpenLink, Place
 from weft.client.outbox import BUFFERS_MAX, Outbox, ProducerOptions
 from weft.client.router import Router
 from weft.client.session import Session
+from weft.client.view import Node, View
 from weft.proto import wire
 
 
@@ -20,6 +23,7 @@ class Store:
     """A link to a node that stores what it gets, or says that it cannot."""
 
     breaks = 0
+    fail_fast = False
 
     def __init__(self) -> None:
         self.batches: list[tuple[wire.Push, wire.Payload]] = []
@@ -48,12 +52,28 @@ class Store:
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
+    def close(self, *, retired: bool = False) -> None:
+        pass
+
+
+class ToStore(AsyncCarrier):
+    """Leads to the store, whatever the place."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__()
+        self._store = store
+
+    def open(self, place: Place) -> OpenLink:
+        return self._store
+
 
 class Rig:
     def __init__(self, **options: float) -> None:
         self.store = Store()
         self.changed = asyncio.Event()
-        session = Session(Router(self.store, 256))
+        discovery = Discovery(["127.0.0.1:1"])
+        discovery.view = View("cluster", 256, (Node("n", "127.0.0.1:1", "127.0.0.1:2"),))
+        session = Session(Router(ToStore(self.store), discovery))
         made = ProducerOptions(**options)  # type: ignore[arg-type]
         self.outbox = Outbox(session, "q", made, lambda f, *a: f(*a), self.changed.set)
 

@@ -50,11 +50,18 @@ def test_the_file_can_be_named_in_the_environment(tmp_path: Path) -> None:
 def test_every_setting_can_come_from_the_environment(name: str) -> None:
     changed: dict[str, Any] = {
         "data": "x", "listen": "127.0.0.1:1", "zmq_listen": "127.0.0.1:2", "advertise": "h",
+        "http_listen": "127.0.0.1:4", "peer_listen": "127.0.0.1:3", "join": "h:1",
+        "join_token": "j", "witness": True,
         "durability": "os", "reserve_bytes": 1, "cache_bytes": 1, "calls_max": 1,
-        "grace_ms": 1, "insecure": True, "log_level": "error", "log_format": "json",
+        "grace_ms": 1, "tls_cert": "c", "tls_key": "k", "tls_ca": "a", "tokens": "t",
+        "insecure": True, "log_level": "error", "log_format": "json",
     }  # fmt: skip
-    loaded = load({}, {environment_name(name): str(changed[name])})
-    assert loaded == Config(**{name: changed[name]})
+    beside: dict[str, Any] = {"tls_cert": "c", "tls_key": "k"} if name.startswith("tls_") else {}
+    needs: dict[str, Any] = {other: value for other, value in beside.items() if other != name}
+    if name == "witness":
+        needs["join"] = "h:1"
+    loaded = load(needs, {environment_name(name): str(changed[name])})
+    assert loaded == Config(**needs, **{name: changed[name]})
     assert loaded != Config()
 
 
@@ -104,6 +111,19 @@ def test_a_wrong_variable_is_refused_by_its_name(name: str, text: str, says: str
         ("listen", "::1:7700"),
         ("zmq_listen", "127.0.0.1"),
         ("zmq_listen", "127.0.0.1:7700"),
+        ("http_listen", "7702"),
+        ("http_listen", "127.0.0.1:7700"),
+        ("http_listen", "127.0.0.1:7701"),
+        ("tls_cert", "cert.pem"),
+        ("tls_key", "key.pem"),
+        ("tls_ca", "ca.pem"),
+        ("peer_listen", "127.0.0.1"),
+        ("peer_listen", "127.0.0.1:7700"),
+        ("peer_listen", "127.0.0.1:7701"),
+        ("join", "7700"),
+        ("join", "a:1,,b:1"),
+        ("join", ",".join(f"h:{port}" for port in range(settings.SEEDS_MAX + 1))),
+        ("witness", True),
         ("durability", "none"),
         ("reserve_bytes", -1),
         ("cache_bytes", settings.BYTES_MAX + 1),
@@ -120,29 +140,67 @@ def test_a_wrong_value_is_refused_by_the_settings_name(name: str, value: object)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "[::]", "10.0.0.1", "node-1"])
-@pytest.mark.parametrize("name", ["listen", "zmq_listen"])
+@pytest.mark.parametrize("name", ["listen", "zmq_listen", "http_listen"])
 def test_beyond_this_machine_only_when_asked_for(name: str, host: str) -> None:
     values: dict[str, Any] = {name: f"{host}:7000"}
-    with pytest.raises(InvalidArgument, match=f"{name} .* no authentication yet.*set insecure"):
+    with pytest.raises(InvalidArgument, match=f"{name} .* other machines.*set insecure"):
         Config(**values)
     assert Config(**values, insecure=True)
 
 
+def test_beyond_this_machine_with_tls_and_tokens() -> None:
+    secure: dict[str, Any] = {"tls_cert": "c", "tls_key": "k", "tokens": "t"}
+    assert Config(listen="10.0.0.1:7700", **secure)
+    for name, says in (("tokens", "without tokens anyone"), ("tls_", "without tls_cert anyone")):
+        weak = {key: value for key, value in secure.items() if not key.startswith(name)}
+        with pytest.raises(InvalidArgument, match=says):
+            Config(listen="10.0.0.1:7700", **weak)
+
+
 @pytest.mark.parametrize("listen", ["127.0.0.1:7000", "127.8.9.1:7000", "[::1]:7000"])
-def test_zmq_listens_on_the_next_port(listen: str) -> None:
+def test_zmq_and_http_listen_on_the_next_ports(listen: str) -> None:
     config = Config(listen=listen)
     assert str(config.grpc_address) == listen
     assert config.zmq_address == Address(config.grpc_address.host, 7001)
+    assert config.http_address == Address(config.grpc_address.host, 7002)
 
 
-def test_port_0_lets_the_system_pick_both() -> None:
+@pytest.mark.parametrize("listen", ["127.0.0.1:7000", "[::1]:7000"])
+def test_other_nodes_are_heard_three_ports_on(listen: str) -> None:
+    config = Config(listen=listen)
+    assert config.peer_address == Address(config.grpc_address.host, 7003)
+
+
+def test_port_0_lets_the_system_pick_all() -> None:
     config = Config(listen="localhost:0")
-    assert (config.grpc_address, config.zmq_address) == (("localhost", 0), ("localhost", 0))
+    addresses = (config.grpc_address, config.zmq_address, config.http_address, config.peer_address)
+    assert set(addresses) == {("localhost", 0)}
 
 
 def test_the_last_port_has_no_next() -> None:
     with pytest.raises(InvalidArgument, match="zmq_listen must be set"):
         Config(listen="127.0.0.1:65535")
+    with pytest.raises(InvalidArgument, match="http_listen must be set"):
+        Config(listen="127.0.0.1:65534")
+    with pytest.raises(InvalidArgument, match="peer_listen must be set"):
+        Config(listen="127.0.0.1:65533")
+
+
+def test_members_to_join_stand_with_commas() -> None:
+    assert Config().seeds == ()
+    assert Config(join="a:1, [::1]:2").seeds == (Address("a", 1), Address("::1", 2))
+
+
+@pytest.mark.parametrize("name", ["listen", "zmq_listen", "peer_listen"])
+def test_whoever_joins_says_where_it_can_be_reached(name: str) -> None:
+    values: dict[str, Any] = {name: "0.0.0.0:7000", "join": "h:1", "insecure": True}
+    with pytest.raises(InvalidArgument, match="advertise must be set"):
+        Config(**values)
+    assert Config(**values, advertise="node-1")
+
+
+def test_the_peer_port_lets_only_members_in_and_may_be_anywhere() -> None:
+    assert Config(peer_listen="0.0.0.0:7703")
 
 
 def test_clients_are_told_the_advertised_host() -> None:

@@ -16,7 +16,7 @@ QUEUES = st.integers(0, 2**64 - 1)
 PRODUCERS = st.integers(0, 2**56 - 1)
 BATCHES = st.integers(0, 2**40 - 1)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
-DEDUPS = st.tuples(SLICES, PARTITIONS, QUEUES, PRODUCERS, BATCHES)
+DEDUPS = st.tuples(PARTITIONS, SLICES, QUEUES, PRODUCERS, BATCHES)
 ALL_KINDS = [
     layout.HEAD,
     layout.BODY,
@@ -40,10 +40,10 @@ def test_dedup_keys_round_trip(fields: tuple[int, int, int, int, int]) -> None:
     assert layout.unpack_dedup(layout.dedup(*fields)) == fields
 
 
-@given(SLICES, PARTITIONS, QUEUES, TEXTS)
-def test_dedup_key_keys_round_trip(time_slice: int, partition: int, queue: int, key: str) -> None:
-    packed = layout.dedup_key(time_slice, partition, queue, key)
-    assert layout.unpack_dedup_key(packed) == (time_slice, partition, queue, key)
+@given(PARTITIONS, SLICES, QUEUES, TEXTS)
+def test_dedup_key_keys_round_trip(partition: int, time_slice: int, queue: int, key: str) -> None:
+    packed = layout.dedup_key(partition, time_slice, queue, key)
+    assert layout.unpack_dedup_key(packed) == (partition, time_slice, queue, key)
 
 
 @given(PARTITIONS)
@@ -68,15 +68,18 @@ def test_dedup_keys_sort_as_their_numbers(
 def test_a_slice_range_holds_exactly_the_slices_up_to_it(
     fields: tuple[int, int, int, int, int], time_slice: int
 ) -> None:
-    start, stop = layout.slice_range(layout.DEDUP, time_slice)
-    assert (start <= layout.dedup(*fields) < stop) == (fields[0] <= time_slice)
+    partition, *rest = fields
+    start, stop = layout.slice_range(layout.DEDUP, partition, time_slice)
+    assert (start <= layout.dedup(partition, *rest) < stop) == (rest[0] <= time_slice)
+    other = (partition + 1) % 2**16
+    assert not start <= layout.dedup(other, *rest) < stop
 
 
 def test_a_kind_range_holds_its_kind_and_no_other() -> None:
     keys = [
         layout.head(2**16 - 1, 2**64 - 1),
         layout.body(0, 0),
-        layout.dedup(2**32 - 1, 2**16 - 1, 2**64 - 1, 2**56 - 1, 2**40 - 1),
+        layout.dedup(2**16 - 1, 2**32 - 1, 2**64 - 1, 2**56 - 1, 2**40 - 1),
         layout.dedup_key(0, 0, 0, ""),
         layout.partition(2**16 - 1),
         layout.queue("orders"),

@@ -27,8 +27,8 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 FOUNDATION = {"errors", "ids", "limits"}
 #: What `import weft` gives users is made by the client, so the client's commands may use it too.
-FACE = set(weft.__all__) | {"__version__", "aio", "testing"}
-PURE = ("dht", "server/engine")
+FACE = set(weft.__all__) | {"__version__", "aio", "node_process", "testing"}
+PURE = ("dht", "server/engine", "server/loom")
 #: What touches a socket, a thread, a clock, chance or a disk.
 IMPURE = {
     "asyncio", "concurrent", "contextvars", "datetime", "fcntl", "grpc", "io", "logging",

@@ -30,10 +30,14 @@ LENT = wire.Lent(
 def numbered(kind: type[Any], **known: Any) -> Any:
     """A struct whose fields are all different, so that swapped ones are seen."""
     values = {
-        field.name: known.get(field.name, number if field.type is int else f"text {number}")
+        field.name: known.get(field.name, _example(field.type, number))
         for number, field in enumerate(msgspec.structs.fields(kind), 1)
     }
     return kind(**values)
+
+
+def _example(kind: Any, number: int) -> Any:
+    return True if kind is bool else number if kind is int else f"text {number}"
 
 
 def values(proto: Proto) -> dict[str, Any]:
@@ -63,6 +67,7 @@ def test_update_names_what_was_set_and_nothing_else() -> None:
 def test_update_knows_every_setting() -> None:
     settings = numbered(Settings)
     changes = msgspec.structs.asdict(settings)
+    del changes["ordered"]  # decided when a queue is made
     request = pb.UpdateQueueRequest(queue="q", **changes)
     assert translate.update_queue(request) == wire.UpdateQueue("q", changes)
 
@@ -85,21 +90,33 @@ def test_pop_and_peek_of_one_when_nothing_is_said() -> None:
     [
         (translate.queue_description, numbered(wire.QueueInfo, settings=Settings())),
         (translate.status, numbered(wire.StatusInfo)),
-        (translate.view, numbered(wire.ViewInfo, nodes=[numbered(wire.NodeInfo)])),
+        (
+            translate.view,
+            numbered(wire.ViewInfo, nodes=[numbered(wire.NodeInfo)], primaries=[0, 0]),
+        ),
+        (
+            translate.places,
+            numbered(
+                wire.ClusterInfo,
+                nodes=[numbered(wire.NodeInfo)],
+                voters=["n"],
+                places=[wire.PlaceInfo(3, ["n"], ["m"], "active", {"m": 2})],
+            ),
+        ),
     ],
 )
 def test_every_field_of_an_answer_arrives(turn: Any, info: Any) -> None:
     proto = values(turn(info))
     assert proto.keys() == {field.name for field in msgspec.structs.fields(type(info))}
     for name, value in proto.items():
-        if name not in ("settings", "nodes"):
+        if name not in ("settings", "nodes", "places"):
             assert value == getattr(info, name), name
 
 
 def test_a_node_of_the_view() -> None:
-    info = numbered(wire.ViewInfo, nodes=[wire.NodeInfo("n", "g", "z", "up")])
+    info = numbered(wire.ViewInfo, nodes=[wire.NodeInfo("n", "g", "z", "up")], primaries=[])
     assert values(translate.view(info).nodes[0]) == {
-        "id": "n", "grpc": "g", "zmq": "z", "state": "up"
+        "id": "n", "grpc": "g", "zmq": "z", "state": "up", "voter": True, "alive": True,
     }  # fmt: skip
 
 

@@ -1,0 +1,117 @@
+"""The servers that a run starts: each in a session of its own, ended by its own process id.
+
+The kernel ends a server with the run, however the run ends, so that nothing is left behind.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+HOST: Final = "127.0.0.1"
+#: A JVM or an Erlang node on a busy machine.
+START_S_MAX: Final = 120.0
+#: After SIGTERM; then SIGKILL.
+STOP_S_MAX: Final = 20.0
+_LOOK_S: Final = 0.05
+_TAIL_BYTES: Final = 2_000
+_PR_SET_PDEATHSIG: Final = 1
+_LIBC: Final = ctypes.CDLL(None, use_errno=True)
+
+
+class ServerFailed(Exception):
+    """A server did not start, or ended by itself; the text has the end of its log."""
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody uses now; all are held until the last is found, so they differ."""
+    probes = [socket.socket() for _ in range(count)]
+    try:
+        for probe in probes:
+            probe.bind((HOST, 0))
+        return [int(probe.getsockname()[1]) for probe in probes]
+    finally:
+        for probe in probes:
+            probe.close()
+
+
+def answers(port: int) -> bool:
+    """Whether somebody listens there."""
+    with socket.socket() as probe:
+        probe.settimeout(1.0)
+        return probe.connect_ex((HOST, port)) == 0
+
+
+class ServerProcess:
+    """One process, its log, and everything that it started itself."""
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        folder: Path,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.name = name
+        self._log = folder / f"{name}.log"
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=folder,
+                env={**os.environ, **(environment or {})},
+                start_new_session=True,  # Ctrl-C is for the run, which then ends the server.
+                preexec_fn=_end_with_parent,
+            )
+
+    @property
+    def pid(self) -> int:
+        """Also the id of its session: all that it starts is in it."""
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        return self._process.poll() is None
+
+    def wait_until(self, so: Callable[[], bool], within_s: float = START_S_MAX) -> None:
+        """Returns when it is so; raises if the process ends before, or time does."""
+        end = time.monotonic() + within_s
+        while not so():
+            if self._process.poll() is not None:
+                code = self._process.returncode
+                raise ServerFailed(f"{self.name} ended with exit code {code}: {self.log_tail()}")
+            if time.monotonic() > end:
+                raise ServerFailed(f"{self.name} was not up in {within_s:.0f} s: {self.log_tail()}")
+            time.sleep(_LOOK_S)
+
+    def log_tail(self) -> str:
+        text = self._log.read_bytes()[-_TAIL_BYTES:].decode(errors="replace").strip()
+        return text or "(it said nothing)"
+
+    def stop(self) -> None:
+        """Asks it to stop, then makes it; what it started itself goes with it."""
+        if self._process.poll() is None:
+            self._process.terminate()
+            try:
+                self._process.wait(STOP_S_MAX)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        try:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass  # The usual case: nothing of its session is left.
+
+
+def _end_with_parent() -> None:
+    if _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")

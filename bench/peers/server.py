@@ -1,0 +1,67 @@
+"""What the run knows of a server: how to start it, where it is, which processes it has."""
+
+from __future__ import annotations
+
+import subprocess
+from abc import ABC, abstractmethod
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ClassVar, Self
+
+from . import usage
+from .process import ServerProcess
+
+#: What a worker process needs to find the server, as JSON.
+Address = dict[str, Any]
+
+
+class Server(ABC):
+    """One server of one or more nodes, alive between `start` and `close`."""
+
+    #: One line for the report: everything that was set away from its default.
+    settings: ClassVar[str]
+    #: More than one only where W6 needs it.
+    nodes: ClassVar[int] = 1
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.address: Address = {}
+        self.processes: list[ServerProcess] = []
+
+    @abstractmethod
+    def start(self) -> None:
+        """Returns when it serves; fills `address` and `processes`."""
+
+    @abstractmethod
+    def version(self) -> str: ...
+
+    def usage(self) -> usage.Usage:
+        return usage.of_sessions(process.pid for process in self.processes)
+
+    def alive(self) -> bool:
+        return all(process.running for process in self.processes)
+
+    def log_tail(self) -> str:
+        return "; ".join(each.log_tail() for each in self.processes if not each.running)
+
+    def close(self) -> None:
+        for process in reversed(self.processes):
+            process.stop()
+        self.processes.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def said_by(*command: str) -> str:
+    """The first line that a program prints, as for its --version."""
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    return (done.stdout or done.stderr).strip().splitlines()[0]

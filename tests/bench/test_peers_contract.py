@@ -1,0 +1,74 @@
+"""Every system's client does what the benchmark believes it does, against its real server.
+
+A system whose server or client is not on this machine is skipped; nothing is installed by a test.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench.peers.race import available
+from bench.peers.session import Flow, Session
+from bench.peers.systems import ALL, System
+
+pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(300)]
+
+COUNT = 2_500
+
+
+@pytest.mark.parametrize("system", [each for each in ALL if not each.special], ids=lambda s: s.name)
+def test_what_is_pushed_is_there_until_it_is_acked(system: System, tmp_path: Path) -> None:
+    ready, skipped = available([system], may_fetch=False, tell=lambda _: None)
+    if not ready:
+        pytest.skip(skipped[system.name])
+    with system.server(tmp_path) as server:
+        server.start()
+        assert server.version()
+        admin = system.open(server.address)
+        try:
+            batches(system, server.address, admin, ["one"], visit=1000)
+            batches(system, server.address, admin, [f"many-{i}" for i in range(5)], visit=100)
+            single_calls(admin)
+        finally:
+            admin.close()
+        used = server.usage()
+        assert used.cpu_s > 0
+        assert used.rss_bytes > 0
+
+
+def batches(
+    system: System, address: dict[str, object], admin: Session, queues: list[str], visit: int
+) -> None:
+    flow = Flow(queues, COUNT, 100, visit)
+    admin.create(queues)
+    produce(system, address, flow)
+    assert admin.left(queues) == COUNT
+    consumer = system.open(address)
+    try:
+        consumer.prepare(flow, takes=True)
+        consumer.consume(flow)
+    finally:
+        consumer.close()
+    assert admin.left(queues) == 0
+    admin.drop(queues)
+
+
+def produce(system: System, address: dict[str, object], flow: Flow) -> None:
+    producer = system.open(address)
+    try:
+        producer.prepare(flow, takes=False)
+        producer.produce(flow)
+    finally:
+        producer.close()
+
+
+def single_calls(session: Session) -> None:
+    session.create(["calls"])
+    for _ in range(3):
+        session.push("calls", b"body")
+    assert session.left(["calls"]) == 3
+    for _ in range(3):
+        session.pop_ack("calls")
+    assert session.left(["calls"]) == 0

@@ -1,0 +1,34 @@
+"""A run in a process of its own, so that what it leaves behind ends with it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from .outcome import Outcome
+
+#: A run that takes longer hangs.
+RUN_S_MAX: Final = 300.0
+
+
+def one_run(name: str, seed: int, folder: Path, *, quick: bool) -> Outcome:
+    """Whatever happens to it, it has an outcome."""
+    words = [sys.executable, "-m", "tests.chaos.run", name, str(seed), str(folder)]
+    with subprocess.Popen(
+        [*words, "--quick"] if quick else words, stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            said, _ = process.communicate(timeout=RUN_S_MAX)
+        except subprocess.TimeoutExpired:
+            return Outcome(scenario=name, seed=seed, failure=f"no end after {RUN_S_MAX:.0f} s")
+        finally:
+            process.terminate()  # it takes its nodes and networks with it
+    try:
+        return msgspec.json.decode(said.splitlines()[-1], type=Outcome)
+    except (IndexError, msgspec.DecodeError):
+        failure = f"the run ended with {process.returncode}: {said[-500:]}"
+        return Outcome(scenario=name, seed=seed, failure=failure)

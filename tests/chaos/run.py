@@ -1,0 +1,124 @@
+"""One run, in a process of its own: ``python -m tests.chaos.run SCENARIO SEED FOLDER [--quick]``.
+
+It prints its outcome as one line of JSON. What it leaves in the folder (journals, logs, the nodes'
+data) tells what happened when something is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+import weft
+from tests.process.load import name_of
+from tests.total_queue import History
+
+from .crew import Crew
+from .outcome import Outcome, judge, longest_pause
+from .scenario import FAULT_S, FAULT_S_QUICK, SCENARIOS, Scenario
+from .stage import Stage, stage
+
+QUEUE: Final = "chaos"
+#: The load before the fault and after it, in seconds.
+BEFORE_S: Final = 1.0
+AFTER_S: Final = 1.0
+DRAIN_S_MAX: Final = 60.0
+_DRAIN_LEASE_MS: Final = 60_000
+
+
+def run(scenario: Scenario, seed: int, folder: Path, *, quick: bool) -> Outcome:
+    outcome = Outcome(scenario=scenario.name, seed=seed)
+    start = time.monotonic()
+    rng = random.Random(seed)
+    fault_s = FAULT_S_QUICK if quick else FAULT_S
+    notes: list[str] = []
+    try:
+        with stage(folder, scenario.nodes, hosts=scenario.hosts, rng=rng, fault_s=fault_s) as scene:
+            notes = scene.notes
+            _play(scenario, scene, folder, outcome)
+    except Exception:  # whatever it is, it is this run's outcome
+        outcome.failure = traceback.format_exc()
+    outcome.notes = notes
+    outcome.total_s = time.monotonic() - start
+    return outcome
+
+
+def _play(scenario: Scenario, scene: Stage, folder: Path, outcome: Outcome) -> None:
+    history = History()
+    with weft.connect(scene.cluster.servers) as client:
+        client.create_queue(QUEUE)
+    crew = Crew(folder, QUEUE, scene.cluster.servers, history)
+    try:
+        scene.note("queue made")
+        crew.begin()
+        scene.note("under load")
+        time.sleep(BEFORE_S + scene.rng.random())
+        scene.began = time.monotonic()
+        crew.disturbed = True
+        history.restarted()
+        scenario.play(scene)
+        outcome.fault_s = time.monotonic() - scene.began
+        time.sleep(AFTER_S)
+        ended = time.monotonic()
+        crew.end()
+        scene.note("the load has ended")
+        history.restarted()
+        _drain(scene.cluster.servers, history)
+        scene.note("drained")
+    finally:
+        crew.close()
+    if crew.troubles:
+        raise AssertionError("; ".join(crew.troubles))
+    outcome.pause_s = longest_pause(crew.producers(plain=False), scene.began, ended)
+    outcome.plain_pause_s = longest_pause(crew.producers(plain=True), scene.began, ended)
+    judge(outcome, history, crew.journals)
+
+
+def _drain(servers: Sequence[str], history: History) -> None:
+    """Pops and acks until the queue holds nothing; leases of those who died have to end first."""
+    end = time.monotonic() + DRAIN_S_MAX
+    with weft.connect(list(servers)) as client:
+        queue = client.queue(QUEUE)
+        while True:
+            began = time.monotonic()
+            messages = queue.pop_many(1000, wait_ms=100, lease_ms=_DRAIN_LEASE_MS)
+            for message in messages:
+                lent = message._lease.lent
+                place = f"{lent.partition}/{lent.lsn}/{message._index}"
+                history.delivered(name_of(message.body), id=place, began=began)
+            if messages:
+                names = [name_of(message.body) for message in messages]
+                history.ack_attempted(*names)
+                queue.ack_many(messages)
+                history.ack_confirmed(*names)
+                continue
+            left = queue.stats()
+            if not left.ready + left.leased + left.delayed:
+                return
+            assert time.monotonic() < end, f"the queue cannot be drained: {left}"
+
+
+def main() -> int:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started is ended
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("scenario", choices=SCENARIOS)
+    parser.add_argument("seed", type=int)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--quick", action="store_true")
+    asked = parser.parse_args()
+    outcome = run(SCENARIOS[asked.scenario], asked.seed, asked.folder, quick=asked.quick)
+    print(msgspec.json.encode(outcome).decode(), flush=True)
+    return 0 if outcome.ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

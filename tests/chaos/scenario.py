@@ -1,0 +1,135 @@
+"""The scenarios: each does its harm to a settled cluster under load, and puts things right again.
+
+Those that are a *failover* must go on within the promised pause: what is asked of a node that is
+gone is done by another one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from .stage import CLIENTS, Stage, host_of
+
+#: How long a pause or a cut lasts, in seconds.
+FAULT_S: Final = 20.0
+FAULT_S_QUICK: Final = 4.0
+
+
+@dataclass(frozen=True)
+class Scenario:
+    name: str
+    what: str
+    play: Callable[[Stage], None]
+    nodes: int = 3
+    #: On hosts that can be cut off from each other.
+    hosts: bool = False
+    failover: bool = True
+
+
+def _kill(stage: Stage, victim: int) -> None:
+    stage.note(f"kill -9 of node {victim}")
+    stage.cluster.kill(victim)
+    stage.settled("without it")
+    stage.cluster.start(victim)
+    stage.settled("with it")
+
+
+def kill_one(stage: Stage) -> None:
+    _kill(stage, stage.any_node())
+
+
+def kill_leader(stage: Stage) -> None:
+    _kill(stage, stage.leader())
+
+
+def kill_all(stage: Stage) -> None:
+    for number in range(stage.nodes):
+        stage.cluster.kill(number)
+    stage.note("kill -9 of all")
+    for number in stage.rng.sample(range(stage.nodes), stage.nodes):
+        stage.cluster.start(number)
+        stage.note(f"started node {number}")
+    stage.settled("again")
+
+
+def pause(stage: Stage) -> None:
+    victim = stage.any_node()
+    stage.note(f"SIGSTOP of node {victim}")
+    stage.cluster.pause(victim)
+    time.sleep(stage.fault_s)
+    stage.cluster.resume(victim)
+    stage.note("SIGCONT")
+    stage.settled("with it")
+
+
+def _cut(stage: Stage, *, from_clients: bool) -> None:
+    assert stage.network is not None
+    victim = stage.any_node()
+    others = [host_of(number) for number in range(stage.nodes) if number != victim]
+    rest = [*others, CLIENTS] if from_clients else others
+    stage.network.split([host_of(victim)], rest)
+    stage.note(f"node {victim} is cut off")
+    time.sleep(stage.fault_s)
+    stage.network.heal()
+    stage.note("healed")
+    stage.settled("with it")
+
+
+def cut(stage: Stage) -> None:
+    _cut(stage, from_clients=True)
+
+
+def cut_peers(stage: Stage) -> None:
+    _cut(stage, from_clients=False)
+
+
+def join(stage: Stage) -> None:
+    number = stage.cluster.add()
+    stage.note(f"node {number} has joined")
+    stage.settled("with it")
+
+
+def leave(stage: Stage) -> None:
+    victim = stage.any_node()
+    stage.cluster.leave(victim)
+    stage.note(f"node {victim} has left")
+    stage.cluster.stop(victim)
+    stage.settled("without it")
+
+
+def rolling(stage: Stage) -> None:
+    for number in range(stage.nodes):
+        code = stage.cluster.stop(number)
+        assert code == 0, f"node {number} ended with exit code {code}"
+        stage.note(f"node {number} has stopped")
+        stage.cluster.start(number)
+        stage.settled("with it")
+
+
+def two_of_five(stage: Stage) -> None:
+    victims = stage.rng.sample(range(stage.nodes), 2)
+    for victim in victims:
+        stage.note(f"kill -9 of node {victim}")
+        stage.cluster.kill(victim)
+        stage.settled("without it")
+    for victim in victims:
+        stage.cluster.start(victim)
+    stage.settled("with both")
+
+
+_ALL = (
+    Scenario("kill-one", "kill -9 of one node, later started again", kill_one),
+    Scenario("kill-leader", "kill -9 of the node that leads most, later started", kill_leader),
+    Scenario("kill-all", "kill -9 of all at once, then started", kill_all, failover=False),
+    Scenario("pause", "SIGSTOP of one node for {:.0f} s", pause),
+    Scenario("cut", "one node cut off from all for {:.0f} s, healed", cut, hosts=True),
+    Scenario("cut-peers", "the same, but clients reach it still", cut_peers, hosts=True),
+    Scenario("join", "a node joins", join),
+    Scenario("leave", "a node leaves", leave),
+    Scenario("rolling", "each node stopped and started in turn", rolling),
+    Scenario("two-of-five", "five nodes, two killed one after the other", two_of_five, nodes=5),
+)
+SCENARIOS: Final = {each.name: each for each in _ALL}

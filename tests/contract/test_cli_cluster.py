@@ -1,0 +1,277 @@
+"""`weft cluster status` and `leave`, against a Cluster service that plays a cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.contract.fake_cluster import FakeCluster, fake_cluster
+from weft.client.cli.cluster import leave
+from weft.client.cli.cluster.status import short_ids
+from weft.client.cli.main import cli
+from weft.errors import InvalidArgument, Unavailable
+from weft.proto import weft_pb2 as pb
+
+A, B, C = "aaaa000011112222", "bbbb000011112222", "bbcc000011112222"
+PARTITIONS = 6
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeCluster]:
+    """Three nodes, six partitions and the catalogue; nothing is wrong."""
+    with fake_cluster() as fake:
+        fake.places.voters.extend([A, B, C])
+        for port, name in enumerate((A, B, C), 1):  # nobody listens on these
+            where = f"127.0.0.1:{port}"
+            fake.places.nodes.append(
+                pb.Node(id=name, grpc=where, state="active", voter=True, alive=True)
+            )
+        for number in range(PARTITIONS + 1):
+            order = [(A, B, C)[(number + step) % 3] for step in range(3)]
+            fake.places.places.append(
+                pb.Place(epoch=number + 1, sync=order[:2], learners=order[2:], role="active")
+            )
+        yield fake
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leave, "_LOOK_S", 0.01)
+
+
+def weft(fake: FakeCluster, *words: str, code: int = 0) -> Result:
+    told = CliRunner().invoke(cli, ["-s", fake.address, "cluster", *words])
+    assert told.exit_code == code, (told.stdout, told.stderr, told.exception)
+    return told
+
+
+def weft_json(fake: FakeCluster, *words: str) -> Any:
+    return json.loads(weft(fake, *words, "--json").stdout)
+
+
+# --- status -----------------------------------------------------------------------------------
+
+
+def test_status_for_people(fake: FakeCluster) -> None:
+    lines = weft(fake, "status").stdout.splitlines()
+    assert lines[0].split() == [
+        "node",
+        "gRPC",
+        "state",
+        "alive",
+        "votes",
+        "leads",
+        "follows",
+        "learns",
+    ]
+    assert lines[1].split() == ["aaaa0000", "127.0.0.1:1", "active", "yes", "yes", "3", "2", "2"]
+    assert lines[2].split() == ["bbbb0000", "127.0.0.1:2", "active", "yes", "yes", "2", "3", "2"]
+    facts = dict(line.split("  ", 1) for line in lines[5:] if line)
+    assert facts["partitions"].strip() == "6 and the catalogue of queues"
+    assert facts["served"].strip() == "7 of 7  (7 active)"
+    assert facts["verdict"].strip() == "settled"
+
+
+def test_status_names_what_is_wrong(fake: FakeCluster) -> None:
+    fake.places.places[1].role = "sealing"
+    del fake.places.places[2].sync[1:]
+    fake.places.places[PARTITIONS].lag[B] = 12
+    fake.places.nodes[2].alive = False
+    said = weft(fake, "status").stdout
+    assert "6 of 7  (6 active, 1 sealing)" in said
+    assert "thin          1: 2\n" in said
+    assert "behind        1: catalogue\n" in said
+    assert "1 not served; 1 with fewer than 2 copies in step; 1 with a follower behind" in said
+    assert " NO " in said
+
+
+def test_status_of_many_thin_partitions_is_short(fake: FakeCluster) -> None:
+    for _ in range(20):
+        fake.places.places.add(sync=[A], role="active")
+    assert "20: 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, ...\n" in weft(fake, "status").stdout
+
+
+def test_status_partition_by_partition(fake: FakeCluster) -> None:
+    fake.places.places[0].lag[C] = 3
+    lines = weft(fake, "status", "--partitions").stdout.splitlines()
+    rows = lines[-(PARTITIONS + 1) :]
+    assert rows[0].split() == ["0", "1", "active", "aaaa0000", "bbbb0000", "bbcc0000", "bbcc0000:3"]
+    assert rows[-1].split()[0] == "catalogue"
+
+
+def test_status_as_json(fake: FakeCluster) -> None:
+    told = weft_json(fake, "status")
+    assert told["settled"] is True
+    assert told["partitions"]["total"] == PARTITIONS + 1
+    assert told["partitions"]["roles"] == {"active": 7}
+    assert told["nodes"][0]["id"] == A
+    assert told["nodes"][0]["holds"] == 7
+    assert "places" not in told
+    places = weft_json(fake, "status", "--partitions")["places"]
+    assert places[1] == {
+        "partition": "1", "epoch": 2, "role": "active", "sync": [B, C], "learners": [A], "lag": {},
+    }  # fmt: skip
+
+
+def test_status_of_a_node_that_cannot_say(fake: FakeCluster) -> None:
+    fake.failures = [Unavailable("no view yet")]
+    told = weft(fake, "status", code=1)
+    assert "no view yet" in told.stderr
+
+
+def test_ids_are_as_long_as_they_must_be() -> None:
+    assert short_ids(["aaaabbbbc", "aaaabbbbd"]) == {
+        "aaaabbbbc": "aaaabbbbc",
+        "aaaabbbbd": "aaaabbbbd",
+    }
+
+
+# --- leave ------------------------------------------------------------------------------------
+
+
+def hand_over(fake: FakeCluster, node: str) -> None:
+    """From now on the node gives one partition away each time that somebody looks."""
+
+    def give() -> None:
+        if node not in fake.leaves:
+            return
+        for place in fake.places.places:
+            if node in place.sync or node in place.learners:
+                rest = [each for each in (*place.sync, *place.learners) if each != node]
+                del place.sync[:], place.learners[:]
+                place.sync.extend(rest)
+                return
+
+    fake.on_places = give
+
+
+def four(fake: FakeCluster) -> None:
+    """One more member, so that any one may go."""
+    fake.places.nodes.append(pb.Node(id="dd" * 8, grpc="127.0.0.1:4", state="active", alive=True))
+
+
+@pytest.mark.parametrize("name", [C, "bbc", "127.0.0.1:2"])
+def test_leave_by_id_beginning_or_address(fake: FakeCluster, name: str) -> None:
+    meant = B if name == "127.0.0.1:2" else C
+    hand_over(fake, meant)
+    told = weft(fake, "leave", name, "--yes")
+    assert fake.leaves == [meant]
+    assert told.stdout.startswith(f"{meant} has left: 7 partitions were handed over.")
+    progress = told.stderr.splitlines()
+    assert progress[0] == "6 of 7 partitions to hand over"
+    assert progress[-1] == "0 of 7 partitions to hand over"
+    assert len(progress) == 7
+
+
+def test_leave_as_json(fake: FakeCluster) -> None:
+    hand_over(fake, A)
+    assert weft_json(fake, "leave", "aa", "--yes") == {"node": A, "handed_over": 7}
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [("x", "x is no member: there are aaaa"), ("bb", "bb is the beginning of several ids")],
+)
+def test_leave_must_mean_one(fake: FakeCluster, name: str, says: str) -> None:
+    told = weft(fake, "leave", name, "--yes", code=2)
+    assert says in told.stderr
+    assert fake.leaves == []
+
+
+def test_a_script_says_yes(fake: FakeCluster) -> None:
+    assert "say --yes" in weft(fake, "leave", "aa", code=2).stderr
+    assert fake.leaves == []
+
+
+def two(fake: FakeCluster) -> None:
+    del fake.places.nodes[2]
+
+
+def test_leave_that_leaves_one_copy_is_refused(fake: FakeCluster) -> None:
+    two(fake)
+    told = weft(fake, "leave", "aa", "--yes", code=2)
+    assert "one copy of everything" in told.stderr
+    assert "--force" in told.stderr
+    assert fake.leaves == []
+    hand_over(fake, A)
+    weft(fake, "leave", "aa", "--yes", "--force")
+    assert fake.leaves == [A]
+
+
+def test_those_that_are_away_leaving_or_witnesses_are_no_copies(fake: FakeCluster) -> None:
+    for other in ({"alive": False}, {"state": "leaving"}, {"witness": True}):
+        kept = pb.Node()
+        kept.CopyFrom(fake.places.nodes[2])
+        for name, value in other.items():
+            setattr(fake.places.nodes[2], name, value)
+        assert "one copy of everything" in weft(fake, "leave", "aa", "--yes", code=2).stderr
+        fake.places.nodes[2].CopyFrom(kept)
+
+
+def test_a_witness_may_always_leave(fake: FakeCluster) -> None:
+    fake.places.nodes.append(pb.Node(id="ee" * 8, grpc="127.0.0.1:5", witness=True, alive=True))
+    two(fake)
+    assert weft(fake, "leave", "ee", "--yes").stdout.startswith("ee")
+    assert fake.leaves == ["ee" * 8]
+
+
+def test_the_last_node_cannot_leave(fake: FakeCluster) -> None:
+    del fake.places.nodes[1:]
+    told = weft(fake, "leave", "aa", "--yes", "--force", code=2)
+    assert "nobody could take over" in told.stderr
+    assert fake.leaves == []
+
+
+def test_a_dead_node_with_the_only_copy_is_not_given_up(fake: FakeCluster) -> None:
+    four(fake)
+    fake.places.nodes[0].alive = False
+    del fake.places.places[3].sync[1:]
+    told = weft(fake, "leave", "aa", "--yes", code=2)
+    assert "has the only copy of 1 partitions" in told.stderr
+    assert fake.leaves == []
+
+
+def test_a_hand_over_that_takes_long_goes_on_by_itself(fake: FakeCluster) -> None:
+    told = weft(fake, "leave", "aa", "--yes", "--wait-ms", "50", code=1)
+    assert f"{A} still holds 7 partitions; it goes on handing over" in told.stderr
+    assert fake.leaves == [A]
+
+
+def test_a_refusal_of_the_cluster_is_said(fake: FakeCluster) -> None:
+    def refuse() -> None:
+        fake.failures = [InvalidArgument("not now")]
+
+    fake.on_places = refuse
+    assert "not now" in weft(fake, "leave", "aa", "--yes", code=2).stderr
+
+
+@pytest.mark.parametrize(("answers", "code"), [(b"y\ny\n", 0), (b"y\nn\n", 1), (b"n\n", 1)])
+def test_force_asks_twice_and_says_what_can_be_lost(
+    fake: FakeCluster, answers: bytes, code: int
+) -> None:
+    two(fake)
+    hand_over(fake, A)
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "weft.client.cli.main", "-s", fake.address]
+    with subprocess.Popen(
+        [*command, "cluster", "leave", "aa", "--force"],
+        stdin=theirs,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        os.close(theirs)
+        os.write(ours, answers)
+        _, said = process.communicate(timeout=30)
+    os.close(ours)
+    assert process.returncode == code, said
+    assert b"which holds 7 partitions, out?" in said
+    assert (b"if that disk fails, every message is lost. Really?" in said) is (answers[:1] == b"y")
+    assert fake.leaves == ([A] if code == 0 else [])

@@ -1,0 +1,233 @@
+"""Pops and acks over several nodes: what is there is found, whoever dies meanwhile. Both faces."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+
+import pytest
+
+from tests.contract.client_rig import SOON_MS, Rig, after, queue_of, when_it_has
+from tests.contract.fake_nodes import FakeCluster, FakeNode
+from weft import errors
+from weft.client.message import AsyncMessage
+from weft.client.session import Session
+from weft.dht.search import LIST_EVERY
+from weft.proto import wire
+
+
+def test_messages_are_found_wherever_they_are(rig: Rig, cluster: FakeCluster) -> None:
+    for node in cluster.nodes:
+        cluster.put(node, "q", *(node.name.encode() for _ in range(5)))
+
+    async def use(session: Session) -> Counter[bytes]:
+        seen: Counter[bytes] = Counter()
+        while (message := await queue_of(session).pop()) is not None:
+            seen[message.body] += 1
+        return seen
+
+    assert rig.use(use) == {b"n0": 5, b"n1": 5, b"n2": 5}
+
+
+def test_the_local_node_is_asked_first(rig: Rig, cluster: FakeCluster) -> None:
+    """The first seed: its address is node 0's."""
+    cluster.put(cluster.nodes[0], "q", b"x")
+
+    async def use(session: Session) -> int:
+        assert await queue_of(session).pop() is not None
+        return session.trails.of("q").hops
+
+    assert rig.use(use) == 0
+    assert [len(node.calls) for node in cluster.nodes[1:]] == [0, 0]
+
+
+def test_one_pop_takes_from_all_who_are_known_to_have_some(rig: Rig, cluster: FakeCluster) -> None:
+    for node in cluster.nodes[1:]:
+        cluster.put(node, "q", *(b"x" for _ in range(10)))
+
+    async def use(session: Session) -> list[int]:
+        return [len(await queue_of(session).pop_many(100)) for _ in range(2)]
+
+    assert sum(rig.use(use)) == 20
+
+
+def test_nobody_starves(rig: Rig, cluster: FakeCluster) -> None:
+    """One node has always more; the others have their turn all the same."""
+    near, *others = cluster.nodes
+    cluster.put(near, "q", b"n0")
+    for node in others:
+        cluster.put(node, "q", *(node.name.encode() for _ in range(5)))
+
+    async def use(session: Session) -> Counter[bytes]:
+        seen: Counter[bytes] = Counter()
+        for _ in range(2 * LIST_EVERY + 20):
+            cluster.put(near, "q", b"n0")
+            message = await queue_of(session).pop()
+            assert message is not None
+            seen[message.body] += 1
+        return seen
+
+    seen = rig.use(use)
+    assert seen[b"n1"] == seen[b"n2"] == 5
+    assert seen[b"n0"] >= 20
+
+
+def test_a_long_pop_is_woken_wherever_the_message_lands(rig: Rig, cluster: FakeCluster) -> None:
+    async def use(session: Session) -> list[float]:
+        queue, times = queue_of(session), []
+        for node in cluster.nodes:
+            rig.beside(
+                when_it_has,
+                cluster.owner("q"),
+                wire.Where,
+                after(0.3, cluster.put, node, "q", b"x"),
+            )
+            began = time.monotonic()
+            assert await queue.pop(wait_ms=SOON_MS) is not None
+            times.append(time.monotonic() - began)
+            for thread in rig.threads:
+                thread.join()
+            drain(cluster)
+        return times
+
+    times = rig.use(use)
+    assert max(times) < 3, times
+
+
+def drain(cluster: FakeCluster) -> None:
+    for node in cluster.nodes:
+        while not node.arrived.empty():
+            node.arrived.get()
+
+
+@pytest.mark.parametrize("how", ["dead", "silent"])
+def test_the_death_of_the_lists_node_does_not_end_a_wait(
+    rig: Rig, cluster: FakeCluster, how: str
+) -> None:
+    owner = cluster.owner("q")
+    other = next(node for node in cluster.nodes if node is not owner)
+
+    def happen() -> None:
+        time.sleep(0.2)
+        if how == "dead":
+            cluster.die(owner, 0.3)
+        else:
+            owner.mute = True
+            owner._parked.clear()
+            cluster.fail_over(owner)
+        time.sleep(0.3)
+        cluster.put(other, "q", b"x")
+
+    rig.beside(when_it_has, owner, wire.Where, happen)
+
+    async def use(session: Session) -> AsyncMessage | None:
+        return await queue_of(session).pop(wait_ms=SOON_MS)
+
+    began = time.monotonic()
+    message = rig.use(use)
+    assert message is not None
+    assert message.body == b"x"
+    assert time.monotonic() - began < 10
+
+
+def test_nothing_is_said_only_when_every_node_said_so(rig: Rig, cluster: FakeCluster) -> None:
+    """A dead node's messages come with its successor."""
+    dead = cluster.nodes[2]
+    cluster.put(dead, "q", b"x")
+    dead.kill()
+    rig.beside(after(0.6, cluster.fail_over, dead))
+
+    async def use(session: Session) -> list[AsyncMessage | None]:
+        queue = queue_of(session)
+        return [await queue.pop(), await queue.pop()]
+
+    first, second = rig.use(use)
+    assert first is not None
+    assert second is None
+
+
+def test_a_node_that_stays_away_is_an_error_in_the_end(rig: Rig, cluster: FakeCluster) -> None:
+    cluster.nodes[2].kill()
+
+    async def use(session: Session) -> None:
+        await queue_of(session).pop(timeout_ms=400)
+
+    with pytest.raises(errors.Unavailable):
+        rig.use(use)
+
+
+def test_an_unknown_queue_is_an_error_at_once(rig: Rig, cluster: FakeCluster) -> None:
+    gone = wire.Failure("QUEUE_NOT_FOUND", "no queue q", False)
+    for node in cluster.nodes:
+        node._pop = lambda request: (gone, ())  # type: ignore[method-assign]
+
+    async def use(session: Session) -> None:
+        await queue_of(session).pop(wait_ms=SOON_MS)
+
+    with pytest.raises(errors.QueueNotFound):
+        rig.use(use)
+
+
+# --- settling ---------------------------------------------------------------------------------
+
+
+async def take(session: Session, count: int) -> list[AsyncMessage]:
+    taken: list[AsyncMessage] = []
+    while len(taken) < count:
+        taken += await queue_of(session).pop_many(count)
+    return taken
+
+
+def test_acks_go_to_the_nodes_that_lent(rig: Rig, cluster: FakeCluster) -> None:
+    for node in cluster.nodes:
+        cluster.put(node, "q", b"x", b"y")
+
+    async def use(session: Session) -> None:
+        await queue_of(session).ack_many(await take(session, 6))
+
+    rig.use(use)
+    assert len(cluster.acked) == 6
+    assert [len(node.requests(wire.Ack)) for node in cluster.nodes] == [1, 1, 1]
+
+
+def test_an_ack_is_sorted_again_when_a_partition_has_moved(rig: Rig, cluster: FakeCluster) -> None:
+    """What stayed is acked, what moved has lost its lease and comes again."""
+    node, other = cluster.nodes[:2]
+    stays, moves = node.led()[:2]
+
+    async def use(session: Session) -> None:
+        cluster.put(node, "q", b"stays", partition=stays)
+        cluster.put(node, "q", b"moves", partition=moves)
+        messages = await take(session, 2)
+        cluster.lead(other, moves)
+        with pytest.raises(errors.LeaseLost, match="1 message"):
+            await queue_of(session).ack_many(messages)
+
+    rig.use(use)
+    assert [stored.partition for stored in cluster.acked] == [stays]
+    assert [stored.partition for stored in cluster.messages["q"]] == [moves]
+
+
+def test_an_ack_survives_a_pause_of_its_node(rig: Rig, cluster: FakeCluster) -> None:
+    """The first answer is lost with the connection; the receipt is taken twice as once."""
+    node = cluster.nodes[0]
+    cluster.put(node, "q", b"x")
+
+    def cut(node: FakeNode, call: wire.Call) -> bool:
+        if isinstance(call.request, wire.Ack):
+            node.tap = None
+            rig.beside(reopen, node)
+            return True
+        return False
+
+    def reopen(node: FakeNode) -> None:
+        node.drop()
+        node.listen()
+
+    async def use(session: Session) -> None:
+        messages = await take(session, 1)
+        node.tap = cut
+        await queue_of(session).ack_many(messages)
+
+    rig.use(use)
+    assert len(cluster.acked) == 1

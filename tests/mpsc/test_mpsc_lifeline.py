@@ -1,0 +1,76 @@
+"""Lifelines: deaths are told from departures, and strangers are kept out."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from weft.errors import Unavailable
+from weft.mpsc.lifeline import WITNESS, Lifeline, Lifelines
+
+
+@pytest.fixture
+def lines() -> Iterator[Lifelines]:
+    made = Lifelines("127.0.0.1")
+    yield made
+    made.close()
+
+
+def soon(so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not so():
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.005)
+
+
+def seen(line: Lifeline) -> tuple[bool, bool]:
+    line.look()
+    return line.death, line.gateway_gone
+
+
+def test_a_death_is_told_to_all_others_and_a_departure_is_not(lines: Lifelines) -> None:
+    ranks = {rank: Lifeline(lines.address, rank) for rank in (1, 2, 3)}
+    lines.connect({1, 2, 3})
+    ranks[1].leave()
+    ranks[1].close()
+    time.sleep(0.05)
+    assert lines.look() == set()
+    assert seen(ranks[3]) == (False, False)
+    ranks[2].close()
+    soon(lambda: lines.look() == {2})
+    assert lines.dead == {2}
+    soon(lambda: seen(ranks[3]) == (True, False))
+    ranks[3].leave()
+    ranks[3].close()
+    lines.wait_for_the_end()
+    assert lines.dead == {2}
+
+
+def test_the_end_of_the_gateway_is_seen(lines: Lifelines) -> None:
+    rank, witness = Lifeline(lines.address, 1), Lifeline(lines.address, WITNESS)
+    lines.connect({1})
+    lines.look()
+    lines.close()
+    soon(lambda: seen(rank) == (False, True))
+    witness.wait_for_the_end()
+    rank.leave()
+    rank.close()
+    witness.close()
+    with pytest.raises(Unavailable, match="ranks need TCP"):
+        Lifeline(lines.address, 1)
+
+
+def test_strangers_are_sent_away(lines: Lifelines) -> None:
+    host, port, token = lines.address.split()
+    with socket.create_connection((host, int(port))) as stranger:
+        stranger.sendall(b"GET / HTTP/1.1\r\nHost: somewhere.example\r\n\r\n")
+        wrong = Lifeline(f"{host} {port} {'0' * len(token)}", 1)
+        right = Lifeline(lines.address, 1)
+        lines.connect({1})
+        soon(lambda: seen(wrong) == (False, True))
+        assert seen(right) == (False, False)
+    wrong.close()
+    right.close()

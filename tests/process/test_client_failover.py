@@ -1,0 +1,142 @@
+"""A client of three real nodes: it finds everything, and any node may die, stop or go silent."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+import weft
+from weft.testing import Cluster, cluster
+
+pytestmark = [pytest.mark.process, pytest.mark.slow]
+
+#: Far more than a failover takes, on a machine that does much else.
+PATIENT_MS = 60_000
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Cluster]:
+    with cluster(3) as nodes:
+        yield nodes
+
+
+@pytest.fixture
+def three(nodes: Cluster) -> Cluster:
+    """All of them, whatever the test before did to them."""
+    for number in range(3):
+        if not nodes.node(number).running:
+            nodes.start(number)
+    nodes.settled()
+    return nodes
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A queue for each test."""
+    return str(request.node.name)[:80]
+
+
+def take_all(queue: weft.Queue) -> list[bytes]:
+    seen: list[bytes] = []
+    while batch := queue.pop_many(100):
+        seen += [message.body for message in batch]
+        queue.ack_many(batch)
+    return seen
+
+
+def test_a_client_outlives_a_kill_and_a_silence(three: Cluster, name: str) -> None:
+    with weft.connect(three.servers, timeout_ms=PATIENT_MS) as client:
+        client.create_queue(name)
+        queue = client.queue(name)
+        first = [b"a%d" % number for number in range(60)]
+        for body in first:
+            queue.push(body)
+        assert len({node.id for node in client._router.view.leaders()}) == 3
+        assert sorted(take_all(queue)) == sorted(first)
+
+        # A message that another client pushes wakes a pop that waits, wherever it lands.
+        pusher = threading.Timer(0.5, lambda: client.queue(name).push(b"late"))
+        pusher.start()
+        message = queue.pop(wait_ms=PATIENT_MS)
+        pusher.join()
+        assert message is not None
+        message.ack()
+
+        second = [b"b%d" % number for number in range(60)]
+        for body in second[:30]:
+            queue.push(body)
+        three.kill(0)
+        for body in second[30:]:
+            queue.push(body)
+        assert sorted(take_all(queue)) == sorted(second)
+        assert queue.stats().ready == 0
+
+        three.start(0)
+        three.settled()
+        three.pause(1)
+        try:
+            third = [b"c%d" % number for number in range(30)]
+            for body in third:
+                queue.push(body)
+            assert sorted(take_all(queue)) == sorted(third)
+        finally:
+            three.resume(1)
+
+
+async def test_streams_go_on_while_a_node_is_killed(three: Cluster, name: str) -> None:
+    """Nothing is lost, and no error reaches the application."""
+    total = 300
+    seen: set[bytes] = set()
+    under_way = asyncio.Event()
+
+    async def produce(client: weft.aio.Client) -> None:
+        async with client.queue(name).producer(batch_count=5) as producer:
+            for number in range(total):
+                await producer.send(b"%d" % number)
+                await asyncio.sleep(0.01)
+
+    async def consume(client: weft.aio.Client) -> None:
+        async with client.queue(name).consume(batch=20, prefetch=40) as consumer:
+            async for message in consumer:
+                seen.add(message.body)
+                await message.ack()
+                if len(seen) >= total // 4:
+                    under_way.set()
+                if len(seen) == total:
+                    return
+
+    async def kill() -> None:
+        await under_way.wait()
+        await asyncio.to_thread(three.kill, 2)
+
+    async with weft.aio.connect(three.servers, timeout_ms=PATIENT_MS) as client:
+        await client.create_queue(name)
+        await asyncio.gather(produce(client), consume(client), kill())
+    assert seen == {b"%d" % number for number in range(total)}
+
+
+def test_a_wait_outlives_every_node_that_is_killed(three: Cluster, name: str) -> None:
+    """Whichever node the wait is at: first one dies, and then it comes back and another dies."""
+    with weft.connect(three.servers, timeout_ms=PATIENT_MS) as client:
+        client.create_queue(name)
+        found: list[weft.Message | None] = []
+        waiter = threading.Thread(
+            target=lambda: found.append(client.queue(name).pop(wait_ms=PATIENT_MS))
+        )
+        waiter.start()
+        time.sleep(0.5)
+        for number in (0, 1):
+            three.kill(number)
+            time.sleep(1)
+            three.start(number)
+            three.settled()
+        assert not found
+        client.queue(name).push(b"x")
+        waiter.join(PATIENT_MS / 1000)
+        assert found
+        assert found[0] is not None
+        assert found[0].body == b"x"

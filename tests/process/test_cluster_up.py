@@ -1,0 +1,167 @@
+"""`weft cluster up`: real nodes that come, are told of, go with Ctrl-C, and come back."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+import weft
+from tests.contract.served import eventually
+from weft.client.cli.cluster.up import Plan, layout, remember
+from weft.client.cluster import ClusterCalls
+from weft.client.standing import Standing
+from weft.node_process import free_ports
+
+pytestmark = pytest.mark.process
+
+WEFT = [sys.executable, "-m", "weft.client.cli.main"]
+
+
+@contextmanager
+def up(folder: Path, *flags: str) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [*WEFT, "cluster", "up", f"--data={folder}", *flags],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def read_json(process: subprocess.Popen[str]) -> Any:
+    """The document that it prints when all nodes serve."""
+    assert process.stdout is not None
+    text = ""
+    for line in process.stdout:
+        text += line
+        if line == "}\n":
+            return json.loads(text)
+    raise AssertionError(f"it ended: {text}")
+
+
+def gone(pid: int) -> bool:
+    end = time.monotonic() + 5
+    while time.monotonic() < end:
+        if not Path(f"/proc/{pid}").exists():
+            return True
+        time.sleep(0.01)
+    return False
+
+
+@pytest.fixture
+def port() -> str:
+    return f"--base-port={free_ports().grpc}"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_serves_until_it_is_told_to_stop_and_comes_back(
+    tmp_path: Path, port: str, number: signal.Signals
+) -> None:
+    with up(tmp_path, "-n1", port, "--json") as process:
+        said = read_json(process)
+        (node,) = said["nodes"]
+        with weft.connect(said["servers"]) as client:
+            client.create_queue("kept")
+        process.send_signal(number)
+        assert process.wait(20) == 0
+    assert gone(node["pid"])
+    assert "server.serve: stopped" in (tmp_path / "node-0.log").read_text()
+    with up(tmp_path, "--json") as process:
+        (again,) = read_json(process)["nodes"]
+        assert (again["id"], again["grpc"]) == (node["id"], node["grpc"])
+        with weft.connect(again["grpc"]) as client:
+            assert [queue.name for queue in client.list_queues()] == ["kept"]
+    assert gone(again["pid"])  # the command was killed this time
+
+
+def test_three_nodes_come_and_come_back(tmp_path: Path, port: str) -> None:
+    with up(tmp_path, port, "--json", "--durability=os") as process:
+        said = read_json(process)
+        assert len(said["nodes"]) == 3
+        settle(said)
+        with weft.connect(said["servers"]) as client:
+            client.create_queue("kept")
+            client.queue("kept").push(b"one")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(40) == 0
+    with up(tmp_path, "--json", "--durability=os") as process:
+        again = read_json(process)
+        assert [node["id"] for node in again["nodes"]] == [node["id"] for node in said["nodes"]]
+        assert again["servers"] == said["servers"]
+        settle(again)
+        with weft.connect(again["servers"]) as client:
+            message = client.queue("kept").pop(wait_ms=5000)
+            assert message is not None
+            assert message.body == b"one"
+
+
+def settle(said: Any) -> None:
+    calls = ClusterCalls(said["servers"].split(","))
+    eventually(lambda: Standing.of(calls.places()).settled, 60)
+
+
+def test_it_shows_where_everything_is_and_what_to_try(tmp_path: Path, port: str) -> None:
+    with up(tmp_path, "-n1", port) as process:
+        assert process.stdout is not None
+        said = ""
+        while "Stop with Ctrl-C" not in said:
+            line = process.stdout.readline()
+            assert line, said
+            said += line
+    grpc = f"127.0.0.1:{port.partition('=')[2]}"
+    assert said.splitlines()[1].split()[:3][2] == grpc
+    assert f"weft -s {grpc} cluster status" in said
+    assert f"weft -s {grpc} queue create hello" in said
+
+
+def test_a_node_that_is_killed_is_told_of_and_not_started_again(tmp_path: Path, port: str) -> None:
+    with up(tmp_path, "-n1", port, "--json") as process:
+        (node,) = read_json(process)["nodes"]
+        os.kill(node["pid"], signal.SIGKILL)
+        assert process.wait(10) == 1
+        assert process.stderr is not None
+        assert "node-0 ended with exit code -9" in process.stderr.read()
+
+
+def test_a_node_that_does_not_start_is_named(tmp_path: Path, port: str) -> None:
+    (tmp_path / "node-0").write_text("not a directory")
+    with up(tmp_path, "-n1", port) as process:
+        _, said = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert "error: node-0: the node ended with exit code 1" in said
+    assert "cannot be used as a data directory" in said
+
+
+def test_the_plan_is_remembered(tmp_path: Path) -> None:
+    first = remember(tmp_path, 2, 9000, witness=True)
+    assert first == Plan(2, 9000, True)
+    assert remember(tmp_path, None, None, witness=False) == first
+    assert remember(tmp_path, 4, 9000, witness=False) == Plan(4, 9000, True)
+    with pytest.raises(click.UsageError, match="--base-port 9000"):
+        remember(tmp_path, None, 9100, witness=False)
+    assert remember(tmp_path / "other", None, None, witness=False) == Plan(3, 7700, False)
+
+
+def test_no_two_nodes_share_a_port(tmp_path: Path) -> None:
+    nodes = layout(tmp_path, Plan(16, 7700, True))
+    ports = [port for node in nodes for port in node.ports]
+    assert len(set(ports)) == len(ports) == 17 * 4
+    assert nodes[0].ports == (7700, 7701, 7703, 7702)
+    assert nodes[1].ports == (7710, 7711, 7713, 7712)
+    assert [node.data.name for node in nodes[-2:]] == ["node-15", "witness"]

@@ -1,0 +1,377 @@
+"""A node with TLS and tokens, as a process: who gets in, who does not, and that nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import ssl
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+import zmq
+from click.testing import CliRunner
+
+import weft
+from tests.contract.authority import Authority, Pair
+from tests.process.live_node import LiveNode, NodeEnded
+from weft.client.cli.main import cli
+from weft.proto import weft_pb2 as pb
+from weft.proto import weft_pb2_grpc, wire
+from weft.server import tokens
+
+pytestmark = pytest.mark.process
+
+
+class Secure:
+    """A node with a certificate and tokens, and everyone who tries to use it."""
+
+    def __init__(self, folder: Path, *, mutual: bool = False) -> None:
+        self.authority = Authority(folder)
+        server = self.authority.sign("server")
+        self.file = folder / "tokens.json"
+        self.owner = self.token("owner", "admin:*", "push:*", "consume:*", "watch:*", "table:*")
+        settings: dict[str, Any] = {
+            "tls_cert": server.cert,
+            "tls_key": server.key,
+            "tokens": self.file,
+        }
+        if mutual:
+            settings["tls_ca"] = self.authority.pair.cert
+        self.node = LiveNode(folder / "node", log=folder / "node.log", **settings)
+
+    def token(self, name: str, *grants: str, expires: int = 0) -> str:
+        return tokens.create(self.file, name, list(grants), expires)[1]
+
+    @contextmanager
+    def stub(
+        self, token: str = "", client: Pair | None = None, authority: Authority | None = None
+    ) -> Iterator[Any]:
+        own = client and (client.key.read_bytes(), client.cert.read_bytes())
+        credentials = grpc.ssl_channel_credentials(
+            (authority or self.authority).pair.cert.read_bytes(), *(own or (None, None))
+        )
+        options = [("grpc.use_local_subchannel_pool", 1)]
+        with grpc.secure_channel(self.node.grpc, credentials, options=options) as channel:
+            yield Caller(weft_pb2_grpc.QueueStub(channel), token)  # type: ignore[no-untyped-call]
+
+
+class Caller:
+    """Calls with a token, and says how they end."""
+
+    def __init__(self, stub: Any, token: str) -> None:
+        self._stub = stub
+        self._metadata = [("authorization", f"Bearer {token}")] if token else []
+
+    def call(self, method: str, request: Any) -> Any:
+        return getattr(self._stub, method)(request, metadata=self._metadata, timeout=10)
+
+    def code(self, method: str, request: Any) -> str:
+        try:
+            self.call(method, request)
+        except grpc.RpcError as error:
+            return str(error.code().name)
+        return "OK"
+
+    def push(self, queue: str) -> str:
+        return self.code("Push", pb.PushRequest(queue=queue, messages=[pb.OutMessage(body=b"x")]))
+
+    def pop(self, queue: str) -> str:
+        return self.code("Pop", pb.PopRequest(queue=queue, limit=1))
+
+
+@pytest.fixture(scope="module")
+def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
+    made = Secure(tmp_path_factory.mktemp("secure"))
+    with made.node.start():
+        with made.stub(made.owner) as owner:
+            for name in ("orders", "other"):
+                owner.call("CreateQueue", pb.CreateQueueRequest(queue=name))
+                assert owner.push(name) == "OK"
+        yield made
+
+
+def ready(secure: Secure, queue: str) -> int:
+    with secure.stub(secure.owner) as owner:
+        told = owner.call("DescribeQueue", pb.DescribeQueueRequest(queue=queue))
+        return int(told.ready)
+
+
+def test_no_wrong_and_expired_tokens_are_refused_and_nothing_is_lost(secure: Secure) -> None:
+    expired = secure.token("late", "push:*", "consume:*", "admin:*", expires=int(time.time()) - 1)
+    time.sleep(tokens.LOOK_S + 0.1)
+    for token in ("", "nonsense", secure.owner[:-1], expired):
+        with secure.stub(token) as caller:
+            assert caller.push("orders") == "UNAUTHENTICATED"
+            assert caller.pop("orders") == "UNAUTHENTICATED"
+            purge = pb.PurgeQueueRequest(queue="orders")
+            assert caller.code("PurgeQueue", purge) == "UNAUTHENTICATED"
+            assert caller.code("ListQueues", pb.ListQueuesRequest()) == "UNAUTHENTICATED"
+    assert ready(secure, "orders") == 1
+
+
+def test_another_queues_token_is_refused(secure: Secure) -> None:
+    token = secure.token("other", "push:other", "consume:other")
+    time.sleep(tokens.LOOK_S + 0.1)
+    with secure.stub(token) as caller:
+        assert caller.push("orders") == "PERMISSION_DENIED"
+        assert caller.pop("orders") == "PERMISSION_DENIED"
+        assert caller.code("DeleteQueue", pb.DeleteQueueRequest(queue="other")) == (
+            "PERMISSION_DENIED"
+        )
+        popped = caller.call("Pop", pb.PopRequest(queue="other", limit=1)).messages
+        # Its own receipt under another queue's name does nothing there.
+        ack = pb.AckRequest(queue="orders", receipts=[popped[0].receipt])
+        assert caller.code("Ack", ack) == "PERMISSION_DENIED"
+        nack = pb.NackRequest(queue="other", receipts=[popped[0].receipt])
+        assert caller.code("Nack", nack) == "OK"
+    assert (ready(secure, "orders"), ready(secure, "other")) == (1, 1)
+
+
+def test_a_foreign_receipt_under_ones_own_queue_is_lost(secure: Secure) -> None:
+    token = secure.token("thief", "consume:other")
+    time.sleep(tokens.LOOK_S + 0.1)
+    with secure.stub(secure.owner) as owner, secure.stub(token) as thief:
+        lent = owner.call("Pop", pb.PopRequest(queue="orders", limit=1)).messages[0]
+        told = thief.call("Ack", pb.AckRequest(queue="other", receipts=[lent.receipt]))
+        assert (told.done, list(told.lost)) == (0, [lent.receipt])
+        owner.call("Nack", pb.NackRequest(queue="orders", receipts=[lent.receipt]))
+    assert ready(secure, "orders") == 1
+
+
+def test_a_revoked_token_is_refused_without_a_restart_and_ends_a_stream(secure: Secure) -> None:
+    token = secure.token("short", "consume:empty", "admin:empty", "push:empty")
+    time.sleep(tokens.LOOK_S + 0.1)
+    with secure.stub(token) as caller:
+        caller.call("CreateQueue", pb.CreateQueueRequest(queue="empty"))
+        stream = caller.call("Consume", pb.ConsumeRequest(queue="empty"))
+        assert caller.push("empty") == "OK"
+        assert next(stream).messages[0].body == b"x"
+        tokens.revoke(secure.file, "short")
+        time.sleep(tokens.LOOK_S + 0.1)
+        assert caller.push("empty") == "UNAUTHENTICATED"
+        with secure.stub(secure.owner) as owner:
+            assert owner.push("empty") == "OK"  # what the stream waits for is its last
+        with pytest.raises(grpc.RpcError, match="revoked or expired"):
+            list(stream)
+
+
+def test_many_callers_at_once_keep_their_own_tokens(secure: Secure) -> None:
+    weak = secure.token("weak", "push:other")
+    time.sleep(tokens.LOOK_S + 0.1)
+    with secure.stub(secure.owner) as owner, secure.stub(weak) as caller:
+        request = pb.DescribeQueueRequest(queue="orders")
+        calls = [
+            (each, each._stub.DescribeQueue.future(request, metadata=each._metadata, timeout=20))
+            for _ in range(50)
+            for each in (owner, caller)
+        ]
+        for each, call in calls:
+            refused = call.exception()
+            assert (refused is None) == (each is owner)
+
+
+def test_plain_text_and_a_strangers_certificate(secure: Secure, tmp_path: Path) -> None:
+    with grpc.insecure_channel(secure.node.grpc) as channel:
+        plain = Caller(weft_pb2_grpc.QueueStub(channel), secure.owner)  # type: ignore[no-untyped-call]
+        assert plain.push("orders") == "UNAVAILABLE"
+    with secure.stub(secure.owner, authority=Authority(tmp_path, "stranger")) as deceived:
+        assert deceived.push("orders") == "UNAVAILABLE"
+    assert ready(secure, "orders") == 1
+
+
+def test_figures_want_a_watcher_and_health_is_for_all(secure: Secure) -> None:
+    address = json.loads((secure.node.data / "address.json").read_text())["http"]
+    context = ssl.create_default_context(cafile=str(secure.authority.pair.cert))
+    weak = secure.token("weak figures", "push:*")
+    time.sleep(tokens.LOOK_S + 0.1)
+
+    def get(page: str, token: str = "") -> int:
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        request = urllib.request.Request(f"https://{address}{page}", headers=headers)
+        try:
+            with urllib.request.urlopen(request, context=context, timeout=10) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            error.close()
+            return error.code
+
+    assert [get("/healthz"), get("/readyz")] == [200, 200]
+    assert [get("/metrics"), get("/metrics", "x"), get("/metrics", weak)] == [401, 401, 403]
+    assert get("/metrics", secure.owner) == 200
+    with socket.create_connection(address.split(":"), timeout=10) as plain:
+        plain.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+        assert b"weft_" not in plain.recv(65536)
+
+
+# --- the data path ----------------------------------------------------------------------------
+
+
+def key_of(secure: Secure) -> bytes:
+    keys: dict[str, Any] = json.loads((secure.node.data / "curve.json").read_text())
+    return zmq.curve_public(keys["secret"].encode())
+
+
+@contextmanager
+def dealer(address: str, key: bytes | None) -> Iterator[zmq.Socket[bytes]]:
+    context = zmq.Context()
+    socket_ = context.socket(zmq.DEALER)
+    try:
+        if key is not None:
+            socket_.curve_serverkey = key
+            socket_.curve_publickey, socket_.curve_secretkey = zmq.curve_keypair()
+        socket_.connect(f"tcp://{address}")
+        yield socket_
+    finally:
+        socket_.close(0)
+        context.term()
+
+
+def test_the_data_path_wants_the_token_too(secure: Secure) -> None:
+    with dealer(secure.node.zmq, key_of(secure)) as link:
+
+        def ask(request: wire.AnyRequest, token: str, *payload: bytes) -> wire.AnyAnswer:
+            call = wire.Call(wire.WIRE_VERSION, 7, request, token)
+            link.send_multipart([wire.encode(call), *payload])
+            assert link.poll(10_000)
+            return wire.decode_reply(link.recv_multipart()[0]).answer
+
+        payload = wire.encode(wire.Payload([b"y"]))
+        for token in ("", "nonsense"):
+            for request in (wire.PurgeQueue("orders"), wire.View(), wire.ListQueues()):
+                answer = ask(request, token)
+                assert isinstance(answer, wire.Failure)
+                assert (answer.code, answer.retriable) == ("UNAUTHENTICATED", False)
+            answer = ask(wire.Push("orders", 1, 1, 1), token, payload)
+            assert isinstance(answer, wire.Failure)
+        assert isinstance(ask(wire.View(), secure.owner), wire.ViewInfo)
+    assert ready(secure, "orders") == 1
+
+
+@pytest.mark.parametrize("key", ["none", "another"])
+def test_a_plain_or_deceived_data_path_is_not_heard(secure: Secure, key: str) -> None:
+    with dealer(secure.node.zmq, None if key == "none" else zmq.curve_keypair()[0]) as link:
+        link.send(wire.encode(wire.Call(wire.WIRE_VERSION, 7, wire.View(), secure.owner)))
+        assert not link.poll(1000)
+
+
+def test_the_python_client(secure: Secure) -> None:
+    authority = str(secure.authority.pair.cert)
+    with weft.connect(secure.node.grpc, token=secure.owner, tls=authority) as client:
+        client.create_queue("python")
+        queue = client.queue("python")
+        with queue.producer() as producer:
+            for number in range(2000):
+                producer.send(b"%d" % number)
+        seen = set()
+        for message in queue.consume(stop_when_empty=True):
+            seen.add(int(message.body))
+            message.ack()
+        assert seen == set(range(2000))
+        assert client.kv.lookup("nothing") is None
+    for token in ("", "nonsense"):
+        with pytest.raises(weft.Unauthenticated):
+            weft.connect(secure.node.grpc, token=token, tls=authority)
+    with pytest.raises(weft.ConnectionLost):
+        weft.connect(secure.node.grpc, token=secure.owner, tls=False, connect_timeout_ms=500)
+
+
+async def test_the_async_client_and_a_weak_token(secure: Secure) -> None:
+    weak = secure.token("weak python", "push:orders")
+    await asyncio.sleep(tokens.LOOK_S + 0.1)
+    tls = weft.Tls(ca=str(secure.authority.pair.cert))
+    async with weft.aio.connect(secure.node.grpc, token=weak, tls=tls) as client:
+        with pytest.raises(weft.PermissionDenied, match="weak python may not Pop"):
+            await client.queue("orders").pop()
+        with pytest.raises(weft.PermissionDenied):
+            await client.list_queues()
+        with pytest.raises(weft.PermissionDenied):
+            await client.delete_queue("orders")
+    assert ready(secure, "orders") == 1
+
+
+def test_the_command_line_takes_them_from_the_environment(
+    secure: Secure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "token"
+    file.write_text(secure.owner + "\n")
+    monkeypatch.setenv("WEFT_TLS", str(secure.authority.pair.cert))
+    words = ["-s", secure.node.grpc, "--json", "queue", "show", "orders"]
+    denied = CliRunner().invoke(cli, words)
+    assert denied.exit_code == 1
+    assert json.loads(denied.stdout or denied.stderr)["error"]["code"] == "UNAUTHENTICATED"
+    monkeypatch.setenv("WEFT_TOKEN_FILE", str(file))
+    told = CliRunner().invoke(cli, words)
+    assert told.exit_code == 0, told.output
+    assert json.loads(told.stdout)["ready"] == 1
+
+
+def test_nodes_with_tls_and_tokens_form_a_cluster(tmp_path: Path) -> None:
+    first = Secure(tmp_path, mutual=True)
+    file = tmp_path / "join.token"
+    file.write_text(first.token("joiner", "admin:*"))
+    server = first.authority.sign("second")
+    settings: dict[str, Any] = {
+        "tls_cert": server.cert, "tls_key": server.key, "tls_ca": first.authority.pair.cert,
+        "tokens": first.file,
+    }  # fmt: skip
+    with first.node.start():
+        seed = first.node.grpc
+        second = LiveNode(
+            tmp_path / "second", log=tmp_path / "second.log", join=seed, join_token=file, **settings
+        )
+        with second.start():
+            client = first.authority.sign("client")
+            tls = weft.Tls(str(first.authority.pair.cert), str(client.cert), str(client.key))
+            with weft.connect([seed], token=first.owner, tls=tls) as connected:
+                assert len(connected.view().nodes) == 2
+                connected.create_queue("both")
+                queue = connected.queue("both")
+                queue.push_many([b"%d" % number for number in range(100)])
+                found: set[bytes] = set()
+                end = time.monotonic() + 30
+                while len(found) < 100 and time.monotonic() < end:
+                    batch = queue.pop_many(100, wait_ms=500)
+                    found |= {message.body for message in batch}
+                    queue.ack_many(batch)
+                assert len(found) == 100
+        stranger = LiveNode(tmp_path / "third", log=tmp_path / "third.log", join=seed, **settings)
+        with pytest.raises(NodeEnded) as ended:
+            stranger.start()
+        assert "wants a token" in ended.value.log
+
+
+def test_mutual_tls_wants_a_certificate_of_the_authority(tmp_path: Path) -> None:
+    made = Secure(tmp_path, mutual=True)
+    (tmp_path / "others").mkdir()
+    stranger = Authority(tmp_path / "others", "stranger").sign("client")
+    with made.node.start():
+        with made.stub(made.owner, client=made.authority.sign("client")) as known:
+            assert known.code("ListQueues", pb.ListQueuesRequest()) == "OK"
+        for client in (None, stranger):
+            with made.stub(made.owner, client=client) as unknown:
+                assert unknown.code("ListQueues", pb.ListQueuesRequest()) == "UNAVAILABLE"
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"tokens": "none.json"}, "tokens none.json cannot be read"),
+        ({"tls_cert": "none.pem", "tls_key": "none.key"}, "tls_cert none.pem cannot be read"),
+        ({"tls_cert": __file__, "tls_key": __file__}, "not a certificate and its key"),
+    ],
+)
+def test_a_node_that_cannot_be_secure_does_not_start(
+    tmp_path: Path, settings: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(NodeEnded) as ended:
+        LiveNode(tmp_path / "node", **settings).start()
+    assert ended.value.code == 1
+    assert says in ended.value.log

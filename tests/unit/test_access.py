@@ -1,0 +1,293 @@
+"""Who may do what: the table of verbs, patterns, and the file of tokens."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import threading
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weft.client.cli.main import cli
+from weft.errors import InvalidArgument, PermissionDenied, Unauthenticated
+from weft.proto import wire
+from weft.proto.settings import Settings
+from weft.server import tokens
+from weft.server.access import PERMISSIONS, Access, Grant, Principal, allow
+from weft.server.token_command import expiry
+from weft.server.tokens import TokenFile
+
+VERBS: tuple[type, ...] = get_args(wire.AnyRequest)
+CONSUME = (wire.Pop, wire.Peek, wire.Ack, wire.Nack, wire.Extend)
+ADMIN = (wire.CreateQueue, wire.UpdateQueue, wire.DeleteQueue, wire.PurgeQueue, wire.Redrive)
+TABLE = (wire.Insert, wire.Lookup, wire.Remove, wire.Append, wire.CompareAndSwap)
+
+
+def who(*grants: str) -> Principal:
+    return Principal("somebody", tuple(map(Grant.parse, grants)))
+
+
+def allowed(principal: Principal, name: str) -> set[type]:
+    return {verb for verb in VERBS if allow(principal, verb, name)}
+
+
+FOR_ALL = {wire.View, wire.Status, wire.ClusterStatus}
+ABOUT = {wire.DescribeQueue, wire.Where}
+
+
+@pytest.mark.parametrize(
+    ("grant", "verbs"),
+    [
+        ("push:orders", {wire.Push} | ABOUT),
+        ("consume:orders", {*CONSUME} | ABOUT),
+        ("admin:orders", {*ADMIN} | ABOUT),
+        ("watch:orders", ABOUT),
+        ("table:orders", {*TABLE}),
+        ("admin:*", {*ADMIN, wire.ListQueues, wire.Join, wire.Leave} | ABOUT),
+        ("watch:*", {wire.ListQueues} | ABOUT),
+    ],
+)
+def test_a_grant_lets_this_and_no_more(grant: str, verbs: set[type]) -> None:
+    assert allowed(who(grant), "orders") == verbs | FOR_ALL
+
+
+def test_without_a_grant_only_the_cluster_is_seen() -> None:
+    assert allowed(who(), "orders") == FOR_ALL
+
+
+@pytest.mark.parametrize("permission", PERMISSIONS)
+def test_another_queue_is_another_queue(permission: str) -> None:
+    assert allowed(who(f"{permission}:orders"), "orders2") == FOR_ALL
+
+
+def test_an_unknown_verb_is_denied() -> None:
+    everything = who(*(f"{permission}:*" for permission in PERMISSIONS))
+    assert allowed(everything, "q") == set(VERBS) - {wire.CatchUp}  # that one is between nodes
+    assert not allow(everything, type("Unheard", (wire.Request,), {}), "q")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names", "not_names"),
+    [
+        ("orders", ["orders"], ["Orders", "orders.eu", "order", ""]),
+        ("orders.*", ["orders.", "orders.eu", "orders.eu.1"], ["orders", "xorders.eu"]),
+        ("*.dead", ["a.dead", ".dead"], ["a.dead2"]),
+        ("a*c", ["ac", "abc", "axxc"], ["ab", "acb"]),
+        ("a.b", ["a.b"], ["axb"]),
+    ],
+)
+def test_patterns(pattern: str, names: list[str], not_names: list[str]) -> None:
+    grant = Grant("push", pattern)
+    assert all(map(grant.names, names))
+    assert not any(map(grant.names, not_names))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "prefix", "covers"),
+    [("*", "", True), ("a.*", "a.", True), ("a.*", "a.b", True), ("a.*", "", False),
+     ("a.*", "a", False), ("a", "a", False), ("*x", "a", False)],
+)  # fmt: skip
+def test_a_list_is_for_who_may_see_all_of_it(pattern: str, prefix: str, covers: bool) -> None:
+    assert allow(who(f"watch:{pattern}"), wire.ListQueues, prefix) is covers
+
+
+@given(st.text(max_size=30))
+def test_a_grant_is_read_or_refused(text: str) -> None:
+    try:
+        grant = Grant.parse(text)
+    except InvalidArgument:
+        return
+    assert str(grant) == text
+
+
+@pytest.mark.parametrize("wrong", ["push", "push:", "read:x", "push:a b", "push:[a]", "push:?"])
+def test_a_wrong_grant_is_refused(wrong: str) -> None:
+    with pytest.raises(InvalidArgument, match="PERMISSION:PATTERN"):
+        Grant.parse(wrong)
+
+
+class Fixed:
+    def __init__(self, *grants: str) -> None:
+        self._principal = who(*grants)
+
+    def principal(self, token: str) -> Principal | None:
+        return self._principal if token == "good" else None
+
+
+def test_no_token_and_a_wrong_one_are_told_apart_from_a_weak_one() -> None:
+    door = Access(Fixed("push:orders"))
+    door.check("good", wire.Push("orders", 1, 1, 1))
+    for token in ("", "bad"):
+        with pytest.raises(Unauthenticated):
+            door.check(token, wire.View())
+    with pytest.raises(PermissionDenied, match="somebody may not Pop 'orders'"):
+        door.check("good", wire.Pop("orders", 1))
+
+
+def test_a_dead_letter_queue_is_written_to_so_it_must_be_allowed() -> None:
+    door = Access(Fixed("admin:mine.*"))
+    door.check("good", wire.CreateQueue("mine.a", Settings(dead_letter="mine.dead")))
+    for request in (
+        wire.CreateQueue("mine.a", Settings(dead_letter="theirs")),
+        wire.UpdateQueue("mine.a", {"dead_letter": "theirs"}),
+    ):
+        with pytest.raises(PermissionDenied, match="theirs"):
+            door.check("good", request)
+
+
+def test_figures_are_for_watchers() -> None:
+    Access(Fixed("watch:*")).check_figures("good")
+    with pytest.raises(PermissionDenied, match="watch"):
+        Access(Fixed("push:*")).check_figures("good")
+
+
+# --- the file ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "tokens.json"
+
+
+def make(file: Path, name: str = "shop", grants: tuple[str, ...] = ("push:*",)) -> str:
+    return tokens.create(file, name, list(grants), 0)[1]
+
+
+def test_a_token_is_known_and_its_neighbours_are_not(file: Path) -> None:
+    token = make(file)
+    other = make(file, "other", ("consume:a",))
+    found = TokenFile(str(file))
+    assert found.principal(token) == Principal("shop", (Grant("push", "*"),))
+    prefix, ident, secret = token.split("_", 2)
+    for wrong in (
+        "", "weft", token[:-1], token + "x", secret, f"{prefix}_{ident}_", "x" * 10_000,
+        f"{prefix}_{other.split('_')[1]}_{secret}", f"{prefix.upper()}_{ident}_{secret}",
+        f"{prefix}_{ident}_{secret}".replace("_", "-"), "weft__", "é_é_é",
+    ):  # fmt: skip
+        assert found.principal(wrong) is None, wrong
+
+
+def test_the_secret_is_not_in_the_file_and_the_file_is_its_owners(file: Path) -> None:
+    secret = make(file).split("_", 2)[2]
+    assert secret not in file.read_text()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_a_token_expires(file: Path) -> None:
+    _, token = tokens.create(file, "shop", ["push:*"], 1000)
+    now = [999.0]
+    found = TokenFile(str(file), lambda: now[0])
+    assert found.principal(token)
+    now[0] = 1000.0
+    assert found.principal(token) is None
+
+
+def test_a_running_node_sees_changes(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokens, "LOOK_S", 0.0)
+    first = make(file)
+    found = TokenFile(str(file))
+    second = make(file, "second")
+    assert found.principal(second)
+    tokens.revoke(file, "shop")
+    assert found.principal(first) is None
+    assert found.principal(second)
+
+
+@pytest.mark.parametrize("broken", ["", "{", '{"tokens": [{"id": 1}]}', '{"tokens": [], "x": 1}'])
+def test_a_broken_file_changes_nothing_and_does_not_start_a_node(
+    file: Path, broken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tokens, "LOOK_S", 0.0)
+    token = make(file)
+    found = TokenFile(str(file))
+    file.write_text(broken)
+    assert found.principal(token)
+    assert found.principal(token[:-1]) is None
+    with pytest.raises(InvalidArgument, match="not a file of tokens"):
+        TokenFile(str(file))
+    file.unlink()
+    assert found.principal(token)
+    with pytest.raises(InvalidArgument, match="cannot be read"):
+        TokenFile(str(file))
+
+
+def test_many_at_once_lose_nothing(file: Path) -> None:
+    threads = [threading.Thread(target=make, args=(file, f"n{n}")) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {entry.name for entry in tokens.read(file)} == {f"n{n}" for n in range(8)}
+
+
+def test_limits(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, grants in (("", ["push:*"]), ("x\n", ["push:*"]), ("x", []), ("x", ["p:*"])):
+        with pytest.raises(InvalidArgument):
+            tokens.create(file, name, grants, 0)
+    monkeypatch.setattr(tokens, "TOKENS_MAX", 1)
+    make(file)
+    with pytest.raises(InvalidArgument, match="revoke some"):
+        make(file)
+
+
+# --- the command ------------------------------------------------------------------------------
+
+
+def weft(*words: str, file: Path, code: int = 0) -> str:
+    told = CliRunner().invoke(cli, ["token", *words], env={"WEFT_TOKENS": str(file)})
+    assert told.exit_code == code, (told.output, told.exception)
+    return told.stdout
+
+
+def test_create_list_revoke(file: Path) -> None:
+    token = weft("create", "shop", "--grant", "push:orders.*", file=file).strip()
+    assert TokenFile(str(file)).principal(token)
+    told: dict[str, Any] = json.loads(
+        weft("create", "eye", "--grant", "watch:*", "--expires", "never", "--json", file=file)
+    )
+    assert TokenFile(str(file)).principal(told["token"])
+    assert told["expires"] is None
+    listed = json.loads(weft("list", "--json", file=file))
+    assert [(each["name"], each["grants"]) for each in listed] == [
+        ("eye", ["watch:*"]),
+        ("shop", ["push:orders.*"]),
+    ]
+    assert "token" not in listed[0]
+    plain = weft("list", file=file)
+    assert "shop  push:orders.*  expires 20" in plain
+    assert token not in plain
+    assert weft("revoke", told["id"], file=file) == f"revoked {told['id']} of eye\n"
+    weft("revoke", "eye", file=file, code=2)
+    assert [entry.name for entry in tokens.read(file)] == ["shop"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("create", "x", "--grant", "everything"),
+        ("create", "x", "--grant", "push:*", "--expires", "soon"),
+        ("list",),
+    ],
+)
+def test_what_goes_wrong_is_said(file: Path, words: tuple[str, ...]) -> None:
+    weft(*words, file=file, code=2)
+
+
+def test_expiry() -> None:
+    assert expiry("never", 5) == 0
+    assert expiry("2h", 1000.5) == 8200
+    for wrong in ("", "0d", "-1d", "5", "1w", "1000000d"):
+        with pytest.raises(InvalidArgument, match="30m, 12h or 90d"):
+            expiry(wrong, 0)
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="cannot be written"):
+        make(tmp_path / "none" / "tokens.json")
+    assert not os.path.exists(tmp_path / "none")
