@@ -195,6 +195,8 @@ class Engine:
         if state.now >= self._forget_at:
             self._forget_at = state.now + SLICE_US
             state.jobs.append(sweep.forget(state))
+            state.leases.tidy(state.now)
+            sweep.forget_strays(state)
             for queue in state.queues.values():
                 for window in queue.windows.values():
                     window.expire(state.now)
