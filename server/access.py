@@ -9,8 +9,8 @@ verb that is not in the table is denied, so a new one cannot be forgotten.
 |------------|-------------------------------------------------------------------------|
 | push       | push to the queue                                                       |
 | consume    | pop, peek, ack, nack and extend                                         |
-| admin      | create, update, delete, purge and redrive the queue; with ``*`` join and |
-|            | leave                                                                   |
+| admin      | create, update, delete, purge and redrive the queue, back it up and     |
+|            | restore it; with ``*`` the whole cluster, join and leave                |
 | watch      | list queues and read the figures, of names that the pattern covers      |
 | table      | every verb of the hash table, by key                                    |
 
@@ -45,6 +45,8 @@ _NEEDS: Final[dict[type, str]] = {
     wire.DeleteQueue: "admin",
     wire.PurgeQueue: "admin",
     wire.Redrive: "admin",
+    wire.Snapshot: "admin",
+    wire.Restore: "admin",
     wire.Insert: "table",
     wire.Lookup: "table",
     wire.Remove: "table",
@@ -152,4 +154,6 @@ def _names(request: wire.AnyRequest) -> list[str]:
         names.append(request.settings.dead_letter or names[0])
     elif isinstance(request, wire.UpdateQueue):
         names.append(str(request.changes.get("dead_letter") or names[0]))
+    elif isinstance(request, wire.Restore):
+        names += [part.queue for part in request.kept.parts]
     return names

@@ -199,6 +199,15 @@ class QueueService(_Service, weft_pb2_grpc.QueueServicer):
                 stream.lend(answer.lent)
                 await self._send(asked.queue, self._pages(answer.lent, frames), context)
 
+    @_call
+    async def Snapshot(self, request: pb.SnapshotRequest, context: Context) -> pb.SnapshotResponse:
+        return translate.snapped(await self.ask(translate.snapshot(request), wire.Snapped))
+
+    @_call
+    async def Restore(self, request: pb.RestoreRequest, context: Context) -> pb.RestoreResponse:
+        answer = await self.ask(translate.restore(request), wire.Pushed)
+        return pb.RestoreResponse(duplicate=answer.duplicate)
+
     async def _send(self, queue: str, pages: list[list[pb.Message]], context: Context) -> None:
         for number, page in enumerate(pages):
             try:

@@ -44,6 +44,7 @@ STATUS: dict[str, grpc.StatusCode] = {
     "STORE_LOCKED": _Code.INTERNAL,
     "STORE_VERSION": _Code.INTERNAL,
     "STORE_DAMAGED": _Code.DATA_LOSS,
+    "BACKUP_DAMAGED": _Code.DATA_LOSS,
 }
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.errors import (
     AlreadySettled,
+    BackupDamaged,
     Busy,
     ConnectionLost,
     DeadlineExceeded,
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AlreadySettled",
+    "BackupDamaged",
     "Busy",
     "Client",
     "ConnectionLost",

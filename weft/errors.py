@@ -31,7 +31,8 @@ WeftError
 └── StorageError              the node's own disk
     ├── StoreLocked           another process has the data directory open
     ├── StoreVersion          written by a newer Weft
-    └── StoreDamaged          a checksum does not match, or a file is missing
+    ├── StoreDamaged          a checksum does not match, or a file is missing
+    └── BackupDamaged         a backup that is cut off, changed, or none at all
 """
 
 from __future__ import annotations
@@ -212,6 +213,12 @@ class StoreDamaged(StorageError):
     """A checksum does not match, or a file is missing."""
 
     code = "STORE_DAMAGED"
+
+
+class BackupDamaged(StorageError):
+    """A backup that is cut off, changed, or none at all."""
+
+    code = "BACKUP_DAMAGED"
 
 
 def _tree(root: type[WeftError]) -> list[type[WeftError]]:

@@ -36,4 +36,5 @@ TRY: Final[dict[str, str]] = {
     "STORE_LOCKED": "stop the process that has the directory open, or use another directory",
     "STORE_VERSION": "upgrade weft",
     "STORE_DAMAGED": "restore the directory from a backup; `weft doctor --data DIR` says more",
+    "BACKUP_DAMAGED": "use another backup: nothing of this one was restored",
 }

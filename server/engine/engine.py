@@ -20,7 +20,7 @@ from weft.errors import InvalidArgument, StorageError, WeftError
 from weft.persistence.store import Change, Reader
 from weft.proto import wire
 
-from . import admin, catalogue, pop, settle, sweep
+from . import admin, catalogue, keep, pop, settle, sweep
 from .dedup import SLICE_US
 from .ownership import abandon
 from .push import push
@@ -44,6 +44,8 @@ _VERBS: dict[type, Callable[..., None]] = {
     wire.DescribeQueue: admin.describe_queue,
     wire.PurgeQueue: admin.purge_queue,
     wire.Redrive: admin.redrive,
+    wire.Snapshot: keep.snapshot,
+    wire.Restore: keep.restore,
 }
 
 
