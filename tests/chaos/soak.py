@@ -68,6 +68,8 @@ class Soak:
         #: By the node's number: which process it is, counted from 0.
         self._lives: dict[int, tuple[int, int]] = {}
         self._joined: list[int] = []
+        #: Called after each cycle.
+        self.on_cycle: Callable[[], object] = lambda: None
         self._over = threading.Event()
         self._sampler = threading.Thread(target=self._sample, name="samples", daemon=True)
 
@@ -126,6 +128,7 @@ class Soak:
             for name in queues_of(crew.queue):
                 client.delete_queue(name)
         self._say(f"cycle {number}: {_word(outcome)}")
+        self.on_cycle()
 
     def _cycle(self, number: int, until: float) -> None:
         """What happens to the cluster; what does not fit before `until` does not happen."""
@@ -194,7 +197,8 @@ class Soak:
                 if pid != process.pid:
                     self._lives[number] = pid, life = process.pid, life + 1
                 group = f"node {number}" if number < self.scene.nodes else "joiner"
-                seen = samples.look(time.monotonic() - self.began, group, life, pid)
+                data = self.cluster.node(number).data
+                seen = samples.look(time.monotonic() - self.began, group, life, pid, data)
                 if seen is not None:
                     self.samples.append(seen)
 
@@ -226,6 +230,7 @@ def report(soak: Soak, failure: str, minutes: float, warm_up_s: float) -> dict[s
         "asked_minutes": minutes,
         "warm_up_s": warm_up_s,
         "window_s": soak.cycle_s,
+        "buffer_factor": samples.buffer_factor(soak.samples, warm_up_s),
         "failure": failure,
         "faults": dict(soak.faults),
         "counts": dict(counts),
@@ -269,14 +274,21 @@ def main() -> int:
     failure, rng = "", random.Random(1)
     with stage(folder, asked.nodes, hosts=False, rng=rng, fault_s=PAUSE_S) as scene:
         soak = Soak(scene, folder, asked.cycle_s)
+
+        def save(why: str = "") -> dict[str, Any]:
+            """As far as it has come: an hour's figures are not lost when the end goes wrong."""
+            found = report(soak, why, asked.minutes, asked.warm_up_s)
+            if asked.json:
+                asked.json.write_text(json.dumps(found) + "\n")
+            return found
+
+        soak.on_cycle = save
         try:
             soak.run(soak.began + 60 * asked.minutes)
         except (AssertionError, OSError, WeftError):
             failure = traceback.format_exc()
-        found = report(soak, failure, asked.minutes, asked.warm_up_s)
+        found = save(failure)
     print(tell(found), flush=True)
-    if asked.json:
-        asked.json.write_text(json.dumps(found) + "\n")
     if asked.plot:
         draw(found, asked.plot)
     if found["ok"] and asked.keep is None:

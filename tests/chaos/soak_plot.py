@@ -33,13 +33,15 @@ def draw(found: dict[str, Any], path: Path) -> None:
         minutes = [sample[0] / 60 for sample in seen]
         style = {"color": f"C{groups.index(group)}", "linewidth": 1.0}
         label = group if life == min(n for g, n in lives if g == group) else None
-        memory.plot(minutes, [sample[3] / 1024 for sample in seen], label=label, **style)
+        own = [(sample[3] - found["buffer_factor"] * sample[6]) / 1024 for sample in seen]
+        memory.plot(minutes, [sample[3] / 1024 for sample in seen], alpha=0.3, **style)
+        memory.plot(minutes, own, label=label, **style)
         fds.plot(minutes, [sample[4] for sample in seen], **style)
     for at, text in found["marks"]:
         for axes in (memory, fds):
             axes.axvline(at / 60, color=_COLOURS[text.split()[0]], linewidth=0.5, alpha=0.5)
     memory.axvline(found["warm_up_s"] / 60, color="black", linestyle=":", label="warm-up over")
-    memory.set(ylabel="RssAnon, MiB", ylim=(0, None))
+    memory.set(ylabel="MiB: RssAnon (pale), and without the write buffer", ylim=(0, None))
     memory.legend(loc="lower right")
     fds.set(ylabel="open descriptors", xlabel="minutes", ylim=(0, None))
     counts = found["counts"]
