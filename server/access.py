@@ -87,9 +87,21 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True)
+class Limits:
+    """What a token may take at each node; 0 for no limit. See ``quota``."""
+
+    #: Messages, and bytes of messages, pushed in a second.
+    rate: int = 0
+    bytes_rate: int = 0
+    #: Queues that its admin grants name.
+    queues: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Principal:
     name: str
     grants: tuple[Grant, ...]
+    limits: Limits = Limits()
 
 
 class Tokens(Protocol):
@@ -118,8 +130,8 @@ class Access:
     def __init__(self, tokens: Tokens) -> None:
         self._tokens = tokens
 
-    def check(self, token: str, request: wire.AnyRequest) -> None:
-        """Raises Unauthenticated or PermissionDenied; nothing was done then."""
+    def check(self, token: str, request: wire.AnyRequest) -> Principal:
+        """Who it is. Raises Unauthenticated or PermissionDenied; nothing was done then."""
         principal = self._known(token)
         for name in _names(request):
             if not allow(principal, type(request), name):
@@ -128,6 +140,11 @@ class Access:
                     f"{principal.name} may not {verb} {name[:100]!r}: ask for a token with such a "
                     "grant (weft token create)"
                 )
+        return principal
+
+    def whose(self, token: str) -> Principal | None:
+        """For the audit log."""
+        return self._tokens.principal(token) if token else None
 
     def check_figures(self, token: str) -> None:
         """For who reads the figures of all queues."""

@@ -13,6 +13,7 @@ import logging
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any, TypeVar
+from urllib.parse import unquote
 
 import grpc
 
@@ -22,7 +23,7 @@ from weft.proto import weft_pb2 as pb
 from weft.proto import weft_pb2_grpc, wire
 
 from . import receipts, translate
-from .async_ask import TOKEN, AsyncAsk
+from .async_ask import PEER, TOKEN, AsyncAsk
 from .calls import CANCELLED, OK, Calls
 from .gate import Gate
 from .grpc_status import refuse
@@ -63,6 +64,7 @@ def _call(method: Method[Service, Asked, Answered]) -> Method[Service, Asked, An
         entry = self.calls.begin(method.__name__, context)
         context.set_trailing_metadata((entry.trailing,))
         TOKEN.set(_token(context))  # each call is a task, with a context of its own
+        PEER.set(unquote(context.peer().partition(":")[2]))
         try:
             with self.gate.enter():
                 answer = await method(self, request, context)

@@ -64,6 +64,8 @@ class Ended(NamedTuple):
 class Leases:
     def __init__(self) -> None:
         self.by_nonce: dict[int, Lease] = {}
+        #: How many there may be at one time.
+        self.most = LEASES_MAX
         self.timers = Timers()
         self.ended: OrderedDict[int, Ended] = OrderedDict()
 
