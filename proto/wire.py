@@ -474,6 +474,8 @@ class StatusInfo(Answer, frozen=True, tag="status"):
     searches: int = 0
     hops: int = 0
     stolen: int = 0
+    #: The node's clock, in milliseconds since 1970.
+    now_ms: int = 0
 
 
 AnyAnswer = (

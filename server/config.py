@@ -81,7 +81,7 @@ class Config:
     cache_bytes: int = _setting(64 * MIB, "Memory for the bodies of waiting messages.")
     calls_max: int = _setting(10_000, "gRPC calls under way at most; more are refused.")
     connections_max: int = _setting(
-        20_000, "Connections at most, for gRPC and for the data path each; more are closed."
+        8_000, "Connections at most, for gRPC and for the data path each; more are closed."
     )
     queues_max: int = _setting(QUEUES_MAX, "Queues of the cluster at most.")
     bytes_max: int = _setting(

@@ -82,7 +82,7 @@ class Certificates:
     def _read(self) -> Any:
         """All of it, or an error and no change."""
         config = self._config
-        key, cert = _read("tls_key", config.tls_key), _read("tls_cert", config.tls_cert)
+        cert, key = _read("tls_cert", config.tls_cert), _read("tls_key", config.tls_key)
         authority = _read("tls_ca", config.tls_ca) if config.tls_ca else None
         if authority is not None and b"-----BEGIN CERTIFICATE-----" not in authority:
             raise InvalidArgument(f"tls_ca {config.tls_ca} has no certificate in PEM form")

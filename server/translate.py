@@ -256,6 +256,7 @@ def status(answer: wire.StatusInfo) -> pb.StatusResponse:
         searches=answer.searches,
         hops=answer.hops,
         stolen=answer.stolen,
+        now_ms=answer.now_ms,
     )
 
 

@@ -93,8 +93,9 @@ def test_a_token_is_held_to_its_rate_on_both_wires(node: LiveNode, file: Path) -
         request = pb.PushRequest(queue="q2", messages=[pb.OutMessage(body=b"x")])
         with pytest.raises(grpc.RpcError) as told:
             stub.Push(request, metadata=[("authorization", f"Bearer {slow}")])
+        assert isinstance(told.value, grpc.Call)
         assert told.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-        assert dict(told.value.trailing_metadata())["weft-code"] == "RATE_LIMITED"
+        assert ("weft-code", "RATE_LIMITED") in list(told.value.trailing_metadata() or ())
     with weft.connect(node.grpc, token=slow) as patient:
         began = time.monotonic()
         for number in range(4):
@@ -153,8 +154,7 @@ def test_a_certificate_is_renewed_without_a_restart(tmp_path: Path) -> None:
             time.sleep(2 * tls.LOOK_S)
             assert [_shown(place) for place in places] == before
             shutil.copy(second.key, key)
-            for place in places:
-                eventually(lambda place=place: _shown(place) == _der(second.cert), seconds=10)
+            eventually(lambda: [_shown(p) for p in places] == [_der(second.cert)] * 2, seconds=10)
             client.queue("q").push(b"the old connection works on")
             assert client.queue("q").stats().ready == 1
         assert "certificate not read again" in node.log
