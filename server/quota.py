@@ -63,6 +63,7 @@ class Quotas:
         #: (what, token's name, limit) -> its meter; one whose limit was changed begins anew.
         self._meters: dict[tuple[str, str, int], Meter] = {}
         self._held, self._sum_at = 0, 0
+        self._limits_pushes = bool(config.push_rate_max or config.bytes_max)
 
     def check(
         self,
@@ -74,6 +75,8 @@ class Quotas:
     ) -> None:
         """Raises what stands against it; nothing was done then."""
         if isinstance(request, wire.Push):
+            if principal is None and not self._limits_pushes:
+                return
             self._push(request, sum(map(len, payload)), principal, queues, now)
         elif isinstance(request, wire.CreateQueue | wire.UpdateQueue):
             self._create(request, principal, queues)
