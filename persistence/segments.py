@@ -220,8 +220,8 @@ class Segments:
                 if scans and number not in self._retired:
                     self._retired[number] = self._opened(number)
                     del self._open[number]
-                elif (fd := self._open.pop(number, None)) is not None:
-                    os.close(fd)
+                elif number in self._open:
+                    os.close(self._open.pop(number))
                 os.unlink(self._path(number))
 
     # --- reading ---
