@@ -125,8 +125,14 @@ class LevelStore:
         with self._turnstile:
             try:
                 value: bytes | None = self._db.get(key, verify_checksums=True)
-                pointer = pointer_of(value)
-                return value if pointer is None else self._segments.read(pointer)
+                while (pointer := pointer_of(value)) is not None:
+                    try:
+                        return self._segments.read(pointer)
+                    except StoreDamaged:
+                        before, value = value, self._db.get(key, verify_checksums=True)
+                        if value == before:  # it was not moved or deleted meanwhile
+                            raise
+                return value
             except (plyvel.Error, OSError) as error:
                 raise self._unreadable(error, key, key) from error
 
