@@ -23,13 +23,11 @@ from weft.server.engine import head
 
 from .fold import Fold
 from .ledger import Ledger
-from .machine import Machine
+from .machine import SUM_BYTES, Machine
 from .violation import Violation
 
 if TYPE_CHECKING:
     from .world import World
-
-_SUM = 8  # bytes of a record's checksum
 
 
 class Checker:
@@ -74,7 +72,7 @@ class Checker:
         self.fold.wrote(machine, changes)
 
     def _entry(self, key: bytes, value: bytes) -> None:
-        partition, data = int.from_bytes(key[1:3], "big"), value[_SUM:]
+        partition, data = int.from_bytes(key[1:3], "big"), value[SUM_BYTES:]
         lsn, epoch = layout.unpack_log(key), int.from_bytes(data[:8], "big")
         before = self.entries.get((partition, lsn, epoch))
         self.that(before is None or before == data, f"6: two entries {(partition, lsn, epoch)}")
@@ -82,7 +80,7 @@ class Checker:
             self.entries[partition, lsn, epoch] = data
             for place, record in decode(data[8:]).puts:
                 if place[:1] == layout.HEAD:
-                    found = head.decode(record[_SUM:])
+                    found = head.decode(record[SUM_BYTES:])
                     name = (partition, found.producer, found.batch)
                     self._brought.setdefault(name, []).append((lsn, epoch))
 
@@ -232,9 +230,9 @@ class Checker:
         record = disk.get(place)
         if record is not None:
             record = machine.record(place, record)
-            return int.from_bytes(record[_SUM : _SUM + 8], "big") == epoch
+            return int.from_bytes(record[SUM_BYTES : SUM_BYTES + 8], "big") == epoch
         data = disk.get(own)
-        meta = decode_meta(machine.record(own, data)[_SUM:]) if data is not None else Meta()
+        meta = decode_meta(machine.record(own, data)[SUM_BYTES:]) if data is not None else Meta()
         if meta.installing:
             return False
         return meta.base > lsn or (meta.base, meta.base_epoch) == (lsn, epoch) or lsn == 0

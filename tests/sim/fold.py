@@ -1,7 +1,9 @@
 """14 and 15: a replica's state is the fold of its log, and the same on every disk.
 
 The first node that applies an entry says what the entry is; from then on everyone must apply just
-that. Of each state a sum is kept for each entry (the exclusive or of a hash of every row), so that
+that. It has said so when that is on its disk: a set of one commits and applies an entry in the very
+round that makes it, and if the write fails and is gone after the restart, none of it ever was, and
+the number is another entry's. Of each state a sum is kept for each entry (the exclusive or of a hash of every row), so that
 any disk can be compared at any moment with what it should be, however far behind it is.
 
 Payloads are left out: they stand on the disk before the entry that brings them is applied. At the
@@ -16,17 +18,24 @@ from typing import TYPE_CHECKING
 import xxhash
 
 from weft.dht.log import Changes, encode
+from weft.dht.meta import decode_meta
 from weft.dht.role import Role
 from weft.persistence import layout
 from weft.persistence.store import Change
 
-from .machine import Machine
+from .machine import SUM_BYTES, Machine
 from .violation import Violation
 
 if TYPE_CHECKING:
     from weft.dht.replica import Replica
 
-_STATE = b"hdeptq"
+_STATE = b"hdeoptq"
+
+
+def applied_on_disk(machine: Machine, partition: int) -> int:
+    key = layout.replica(partition)
+    record = machine.store.get(key)
+    return 0 if record is None else decode_meta(machine.record(key, record)[SUM_BYTES:]).applied
 
 
 class Rows:
@@ -53,6 +62,8 @@ class Fold:
     def __init__(self, catalogue: int) -> None:
         self._catalogue = catalogue
         self._entries: dict[tuple[int, int], bytes] = {}
+        #: machine -> (partition, lsn, what it does): applied, and not known to be on its disk yet.
+        self._unwritten: dict[str, list[tuple[int, int, Changes]]] = {}
         self._state = [Rows() for _ in range(catalogue + 1)]
         self._end = [0] * (catalogue + 1)
         self._sums: list[dict[int, int]] = [{0: 0} for _ in range(catalogue + 1)]
@@ -72,11 +83,16 @@ class Fold:
             for key, value in machine.store.scan(*layout.kind_range(bytes([kind]))):
                 number = layout.partition_of(key, self._catalogue)
                 disk[number].change(key, machine.record(key, value))
+        # Of the last write of the process before nobody knew whether it was on the disk.
+        for partition, lsn, changes in self._unwritten.pop(machine.name, []):
+            if lsn <= applied_on_disk(machine, partition):
+                self._applied(machine, partition, lsn, changes)
+        unwritten = self._unwritten[machine.name] = []
         core = machine.loom.core
         core_applied: Callable[[int, int, Changes], None] = core.applied
 
         def applied(partition: int, lsn: int, changes: Changes) -> None:
-            self._applied(machine, partition, lsn, changes)
+            unwritten.append((partition, lsn, changes))
             core_applied(partition, lsn, changes)
 
         core_replaced: Callable[[int], None] = core.replaced
@@ -106,12 +122,15 @@ class Fold:
         for key, value in changes.puts:
             state.change(key, value)
         for key in changes.deletes:
-            if key[0] in _STATE:
-                state.change(key, None)
+            state.change(key, None)  # a payload's key is none of its rows
         self._end[partition] = lsn
         self._sums[partition][lsn] = state.sum
 
     def wrote(self, machine: Machine, changes: list[Change]) -> None:
+        unwritten = self._unwritten[machine.name]
+        for partition, lsn, entry in unwritten:
+            self._applied(machine, partition, lsn, entry)
+        unwritten.clear()
         disk, alone = self._disks[machine.name], self._alone[machine.name]
         touched: set[int] = set()
         for key, value in changes:

@@ -9,6 +9,9 @@ from weft.dht.messages import AnyMessage
 from weft.persistence.memory import MemoryStore
 from weft.server.loom.loom import Loom
 
+#: Of a record's checksum, which stands before its data.
+SUM_BYTES = 8
+
 
 class PowerLoss(Exception):
     """In the middle of a write."""
