@@ -13,8 +13,8 @@ The rules, each needed for "nothing acknowledged is ever lost":
   one, and the set has at least ``min_sync`` members. Only then is it applied to the state, by the
   primary and, when they hear of it, by the others.
 - To grow, a learner is made pending first: its word is needed from that instant on. When it is
-  level the view is changed. It stays pending until a newer epoch is learned, because nobody knows
-  whether the change was chosen.
+  level the view is changed. It stays pending until a newer epoch is learned or the wish is decided,
+  because until then nobody knows whether the change was chosen.
 - Entries that are applied and that no follower lacks are dropped. Who lacks more than that, which
   only a learner can, is sent the whole state (``install``).
 
@@ -336,7 +336,7 @@ class Replica:
         lsn = self.log.append(self.place.epoch, encode(changes), bodies)
         # Learners are not waited for: they get what has gathered, once in a while. But every node
         # waits to hear of a new queue.
-        eager = self.followers if self.number == self._catalogue else self._needed
+        eager = self.followers if self.number == self._catalogue else self.needed
         for follower in eager:
             self._ship(follower)
         self._commit()
@@ -412,6 +412,12 @@ class Replica:
             self.pending.add(learner)
         return match >= self.log.end
 
+    def wait_only_for(self, learner: str) -> None:
+        """No wish of this node is under way: whoever else is pending was not taken in."""
+        if self.pending - {learner}:
+            self.pending &= {learner}
+            self._commit()
+
     def lag(self) -> dict[str, int]:
         """How many entries each follower is behind; not what is just on its way to it."""
         behind = {node: self.log.end - self._match.get(node, 0) for node in self.followers}
@@ -431,8 +437,8 @@ class Replica:
         return [*self.place.sync[1:], *self.place.learners]
 
     @property
-    def _needed(self) -> list[str]:
-        """Whose word an acknowledgement needs."""
+    def needed(self) -> list[str]:
+        """Whose word an acknowledgement needs, or the answer to a pop (``confirmation``)."""
         return [*self.place.sync[1:], *(n for n in self.pending if n not in self.place.sync)]
 
     def _leads(self, epoch: int) -> bool:
@@ -484,8 +490,7 @@ class Replica:
         if any(member not in self._sealed for member in self.place.sync):
             return
         if self.mutant.cut_to_commit:
-            if self.log.end > self.committed:
-                self.log.cut(self.committed + 1)
+            self.log.cut(self.committed + 1)
             self._source = self.node
         else:
             self._source = max(
@@ -534,7 +539,7 @@ class Replica:
         """Commits what everyone needed has. Its own copy is durable when answers go out."""
         if len(self.place.sync) < self.min_sync:
             return
-        levels = [self._match.get(member, 0) for member in self._needed]
+        levels = [self._match.get(member, 0) for member in self.needed]
         level = min(levels, default=self.log.end)
         if self.mutant.early_ack:
             level = self.log.end
@@ -588,13 +593,7 @@ class Replica:
         sending = self._sending[learner]
         if not self._outbox.may_install(sending.size):
             return  # it is sent when others say things again
-        self._send(
-            learner,
-            Install(
-                self.number, self.place.epoch, sending.at, sending.number, sending.piece,
-                sending.last,
-            ),
-        )  # fmt: skip
+        self._send(learner, sending.message(self.number, self.place.epoch))
 
     def _send(self, to: str, message: AnyMessage) -> None:
         self._outbox.send(to, message)

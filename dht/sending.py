@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from .messages import Row
+from .messages import Install, Row
 
 #: Bytes in one piece, about.
 PIECE_BYTES: Final = 1 << 20
@@ -38,3 +38,6 @@ class Sending:
             if self.size >= PIECE_BYTES:
                 return
         self.last = True
+
+    def message(self, partition: int, epoch: int) -> Install:
+        return Install(partition, epoch, self.at, self.number, self.piece, self.last)

@@ -38,6 +38,7 @@ class Steward:
             if replica.role is not Role.ACTIVE:
                 continue
             next_step = step(number, replica.place, goal[number], core.alive, core.size.sync, spare)
+            replica.wait_only_for(next_step.grow)
             if next_step.grow:
                 if replica.want_grow(next_step.grow):
                     core.wish(views.grow(number, replica.place.epoch, next_step.grow))

@@ -560,7 +560,7 @@ class Loom:
                 return
             if replica.committed < replica.log.end:
                 needs[number] = replica.log.end
-            if lends and len(replica.place.sync) > 1:
+            if lends and replica.needed:
                 needs[~number] = self.core.confirm(number)
         if needs:
             self._held.add(answered, needs)

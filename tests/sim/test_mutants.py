@@ -37,6 +37,7 @@ DIRECTED = {
     "no_fence": "tests/sim/test_replica.py",
     "reused_ballot": "below, and tests/sim/test_register.py",
     "no_barrier": "tests/sim/test_stale.py",
+    "pending_not_asked": "tests/sim/test_stale.py",
     "strays_buried_early": "tests/sim/test_stale.py",
 }
 

@@ -296,6 +296,18 @@ def test_it_stays_pending_until_a_newer_epoch_is_learned() -> None:
     assert primary.pending == set()
 
 
+def test_who_dies_while_pending_is_not_waited_for_once_the_wish_is_decided() -> None:
+    troupe = Troupe("abc")
+    primary = troupe.active("ab", "c")
+    assert primary.want_grow("c")
+    lsn = troupe.propose("a", put("k"))
+    troupe.play(drop=lambda sender, to, _: "c" in (sender, to))
+    primary.wait_only_for("c")
+    assert primary.committed < lsn
+    primary.wait_only_for("")  # the register says no, and c is not there to be asked again
+    assert primary.committed == lsn
+
+
 def test_a_learner_that_is_far_behind_or_silent_does_not_become_pending() -> None:
     troupe = Troupe("abc")
     primary = troupe.active("ab", "c")

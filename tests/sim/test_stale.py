@@ -40,6 +40,49 @@ def test_without_the_barrier_it_lends_what_was_acked() -> None:
         _a_replaced_primary_is_asked()
 
 
+def _a_primary_that_grows_its_set_is_asked() -> None:
+    """Its learner came into the set and took the lead, and it has heard of neither."""
+    stage = Stage(3, 1, witness=True)
+    stage.make(stage.queue)
+    stage.push(0)
+    world, old = stage.world, stage.primary(0)
+    (name,) = {m.name for m in world.machines.values() if not m.witness} - {old.name}
+    (witness,) = (m for m in world.machines.values() if m.witness)
+    replica, learner = old.loom.core.replicas[0], world.machines[name]
+    world.crash(learner)
+    world.run(world.now + 3 * SECOND)
+    assert replica.place.sync == (old.name,)
+    world.start(learner)
+    proposer = old.loom.core.proposer
+    while not (replica.pending and proposer._proposed is not None):
+        world.run(world.now + 10)  # until the learner is level and ACCEPT is on its way
+    for other in (name, witness.name):
+        world.network.cut(other, old.name)
+    world.run(world.now + 10_000)
+    stage.cut_off(old.name)
+    assert replica.place.sync == (old.name,)
+    world.crash(witness)
+    world.start(witness)  # whoever wishes for something finds what was accepted, and learns it
+    world.run(world.now + 4 * SECOND)
+    assert stage.primary(0) is learner
+    popped = stage.ask(learner, wire.Pop("work", 1))
+    assert isinstance(popped, wire.Popped)
+    (lent,) = popped.lent
+    receipt = wire.Receipt(lent.partition, lent.lsn, lent.nonce, [(lent.first, lent.count)])
+    assert stage.ask(learner, wire.Ack("work", [receipt])) == wire.Settled(1, 0, [])
+    assert old.loom.core.serving(0), "it knows nothing of all that"
+    assert stage.ask(old, wire.Pop("work", 1)) is None
+
+
+def test_a_primary_that_grows_its_set_asks_the_new_member_too() -> None:
+    _a_primary_that_grows_its_set_is_asked()
+
+
+def test_without_that_it_lends_what_was_acked() -> None:
+    with planted("pending_not_asked"), pytest.raises(Violation, match="11: "):
+        _a_primary_that_grows_its_set_is_asked()
+
+
 def _a_queue_is_not_known_yet() -> list[bytes]:
     """The node that takes a partition over has not heard of the queue whose messages are in it."""
     stage = Stage(5, 5)
