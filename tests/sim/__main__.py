@@ -17,10 +17,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=200, help="how many fresh seeds")
     parser.add_argument("--seed", type=int, help="one seed, its story printed")
+    parser.add_argument("--whole", action="store_true", help="with --seed: of the one, full size")
     parser.add_argument("--first", type=int, help="the first of the seeds; random by default")
     asked = parser.parse_args()
     if asked.seed is not None:
-        world = simulate(asked.seed)
+        world = simulate(asked.seed, whole=asked.whole)
         print("\n".join(world.story[-100:]))
         print(f"seed {asked.seed}: no violation, {world.options}, digest {world.digest}")
         return 0

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from weft.dht.core import SIZE
 from weft.dht.log import decode
-from weft.dht.messages import AnyMessage, Ask, Reply
+from weft.dht.messages import Reply
 from weft.dht.meta import Meta, decode_meta
+from weft.dht.planner import copies
 from weft.dht.replica import Replica
 from weft.dht.role import Role
 from weft.dht.view import View
@@ -46,7 +48,6 @@ class Checker:
         self._known: dict[str, int] = {}
         self._ballots: dict[str, tuple[int, int, str]] = {}
         self._seen_active: set[tuple[str, int, int]] = set()
-        self._asked: dict[tuple[str, str, int], wire.AnyRequest] = {}
 
     # --- machines -------------------------------------------------------------------------
 
@@ -107,10 +108,6 @@ class Checker:
 
     # --- what machines say ----------------------------------------------------------------
 
-    def heard(self, sender: str, to: str, message: AnyMessage) -> None:
-        if isinstance(message, Ask):
-            self._asked[sender, to, message.rid] = message.request
-
     def replied(self, machine: Machine, message: Reply) -> None:
         """An answer leaves a machine for another one, which asked for a client."""
         if isinstance(message.answer, wire.Pushed):
@@ -134,22 +131,26 @@ class Checker:
             self.ledger.settled(request, answer)
 
     def _acknowledges(self, machine: Machine, answer: wire.Pushed) -> None:
-        """2: what is acknowledged is on enough disks."""
+        """2: what is acknowledged is on enough disks, that of whoever says so among them."""
         partition = answer.partition
+        if machine.loom.view.places[partition].primary != machine.name:
+            return  # it hands on what the primary has said
         brought = self._brought.get((partition, answer.producer, answer.batch))
         if brought is None:
             return  # it was written when one node was alone, without an entry
         machines = [each for each in self._world.machines.values() if not each.gone]
-        holders: dict[tuple[int, int], list[str]] = {
-            (lsn, epoch): [m.name for m in machines if self._holds(m, partition, lsn, epoch)]
-            for lsn, epoch in brought
-        }
-        lsn, epoch = max(brought, key=lambda entry: len(holders[entry]))
-        need = machine.loom.view.min_sync
+        names, epoch, lsn = max(
+            (
+                ([m.name for m in machines if self._holds(m, partition, lsn, epoch)], epoch, lsn)
+                for lsn, epoch in brought
+            ),
+            # The same push may be an entry of a primary that was replaced, too.
+            key=lambda each: (machine.name in each[0], len(each[0])),
+        )
         self.that(
-            len(holders[lsn, epoch]) >= need,
+            machine.name in names and len(names) >= machine.loom.view.min_sync,
             f"2: batch {answer.batch} of {answer.producer} was acknowledged by {machine.name}; "
-            f"its entry {lsn} of partition {partition} is durable only on {holders[lsn, epoch]}",
+            f"its entry {lsn} of partition {partition} is durable only on {names}",
         )
         if (epoch, lsn) > self.acknowledged.get(partition, (0, 0)):
             self.acknowledged[partition] = (epoch, lsn)
@@ -161,20 +162,31 @@ class Checker:
         if view.version == self._known.get(machine.name, 0):
             return
         self._known[machine.name] = view.version
-        known = self.views.setdefault(view.version, view)
-        self.that(known == view, f"8: two views {view.version}")
-        before = self.views.get(view.version - 1)
-        if before is None:
+        known = self.views.get(view.version)
+        if known is not None:
+            self.that(known == view, f"8: two views {view.version}")
             return
-        for number, (old, new) in enumerate(zip(before.places, view.places, strict=True)):
-            self._grew(number, set(new.sync) - set(old.sync))
+        self.views[view.version] = view
+        before, after = self.views.get(view.version - 1), self.views.get(view.version + 1)
+        if before is not None:
+            self._follows(before, view)
+            if after is None:  # it was chosen just now
+                for number, (old, new) in enumerate(zip(before.places, view.places, strict=True)):
+                    self._grew(number, set(new.sync) - set(old.sync))
+        if after is not None:
+            self._follows(view, after)
+
+    def _follows(self, before: View, view: View) -> None:
+        """9, 20, and that nobody lowers `min_sync` below what the members of now ask for."""
+        for old, new in zip(before.places, view.places, strict=True):
             self.that(new.epoch >= old.epoch, "9: an epoch went back")
             if old.sync != new.sync:
                 self.that(new.epoch > old.epoch, "9: a sync set changed within an epoch")
                 self.that(new.primary in old.sync, "9: the primary comes from outside")
         gone = set(before.removed) & set(view.members)
         self.that(not gone, f"20: {gone} came back")
-        self.that(view.min_sync >= before.min_sync, "2: fewer copies are asked for than before")
+        least = min(before.min_sync, copies(view, SIZE))
+        self.that(view.min_sync >= least, f"2: {view.min_sync} copies are asked for, not {least}")
 
     def _grew(self, number: int, new: set[str]) -> None:
         """2: whoever comes into a sync set has all that was acknowledged before."""
@@ -235,7 +247,9 @@ class Checker:
         meta = decode_meta(machine.record(own, data)[SUM_BYTES:]) if data is not None else Meta()
         if meta.installing:
             return False
-        return meta.base > lsn or (meta.base, meta.base_epoch) == (lsn, epoch) or lsn == 0
+        if meta.base > lsn:
+            return self.fold.epoch_of(partition, lsn) in (epoch, None)
+        return (meta.base, meta.base_epoch) == (lsn, epoch) or lsn == 0
 
     def that(self, holds: bool, what: str) -> None:
         if not holds:

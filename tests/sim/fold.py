@@ -62,9 +62,11 @@ class Rows:
 class Fold:
     def __init__(self, catalogue: int) -> None:
         self._catalogue = catalogue
-        self._entries: dict[tuple[int, int], bytes] = {}
-        #: machine -> (partition, lsn, what it does): applied, and not known to be on its disk yet.
-        self._unwritten: dict[str, list[tuple[int, int, Changes]]] = {}
+        #: (partition, lsn) -> the epoch of the entry and what it does.
+        self._entries: dict[tuple[int, int], tuple[int, bytes]] = {}
+        #: machine -> (partition, lsn, epoch, what it does): applied, and not known to be on its
+        #: disk yet.
+        self._unwritten: dict[str, list[tuple[int, int, int, Changes]]] = {}
         self._state = [Rows() for _ in range(catalogue + 1)]
         self._end = [0] * (catalogue + 1)
         self._sums: list[dict[int, int]] = [{0: 0} for _ in range(catalogue + 1)]
@@ -85,15 +87,16 @@ class Fold:
                 number = layout.partition_of(key, self._catalogue)
                 disk[number].change(key, machine.record(key, value))
         # Of the last write of the process before nobody knew whether it was on the disk.
-        for partition, lsn, changes in self._unwritten.pop(machine.name, []):
+        for partition, lsn, epoch, changes in self._unwritten.pop(machine.name, []):
             if lsn <= applied_on_disk(machine, partition):
-                self._applied(machine, partition, lsn, changes)
+                self._applied(machine, partition, lsn, epoch, changes)
         unwritten = self._unwritten[machine.name] = []
         core = machine.loom.core
         core_applied: Callable[[int, int, Changes], None] = core.applied
 
         def applied(partition: int, lsn: int, changes: Changes) -> None:
-            unwritten.append((partition, lsn, changes))
+            epoch = core.replicas[partition].log.epoch_at(lsn)
+            unwritten.append((partition, lsn, epoch, changes))
             core_applied(partition, lsn, changes)
 
         core_replaced: Callable[[int], None] = core.replaced
@@ -105,10 +108,17 @@ class Fold:
         setattr(core, "applied", applied)  # noqa: B010
         setattr(core, "replaced", replaced)  # noqa: B010
 
-    def _applied(self, machine: Machine, partition: int, lsn: int, changes: Changes) -> None:
-        data = encode(changes)
-        before = self._entries.setdefault((partition, lsn), data)
-        if before != data:
+    def epoch_of(self, partition: int, lsn: int) -> int | None:
+        """Of an entry that was applied: there is one of its number for ever."""
+        entry = self._entries.get((partition, lsn))
+        return None if entry is None else entry[0]
+
+    def _applied(
+        self, machine: Machine, partition: int, lsn: int, epoch: int, changes: Changes
+    ) -> None:
+        entry = (epoch, encode(changes))
+        before = self._entries.setdefault((partition, lsn), entry)
+        if before != entry:
             raise Violation(
                 f"14: {machine.name} applies another entry {lsn} of {partition} than others did"
             )
@@ -129,8 +139,8 @@ class Fold:
 
     def wrote(self, machine: Machine, changes: list[Change]) -> None:
         unwritten = self._unwritten[machine.name]
-        for partition, lsn, entry in unwritten:
-            self._applied(machine, partition, lsn, entry)
+        for partition, lsn, epoch, entry in unwritten:
+            self._applied(machine, partition, lsn, epoch, entry)
         unwritten.clear()
         disk, alone = self._disks[machine.name], self._alone[machine.name]
         touched: set[int] = set()
