@@ -264,6 +264,7 @@ class Core:
         for number, place in enumerate(view.places):
             replica = self._replica(number)
             replica.learn(place, view.min_sync)
+            self._note_commit(replica)  # a set of one needs nobody's word
             self._busy.add(number)
             self.stirred.add(number)
             if not place.holds(self.node) and not replica.empty:
@@ -275,6 +276,11 @@ class Core:
         """Whether this node leads a partition, and its state is all there."""
         replica = self.replicas.get(number)
         return replica is not None and replica.serving
+
+    @property
+    def all_settled(self) -> bool:
+        """Whether whatever is known to be committed is in the store's state."""
+        return not self._unapplied
 
     def settled(self, number: int) -> bool:
         """Whether everything in a partition's log is in the store's state."""
@@ -406,6 +412,7 @@ class Core:
                 self._busy.discard(number)
             else:
                 replica.say_again()
+                self._note_commit(replica)
         self._confirmations.say_again()
         self._tell_commits()
         self._steward.tend()

@@ -155,6 +155,8 @@ class Replica:
     def _begin_log(self) -> None:
         """Somebody follows now. What was written without an entry has a number of its own, so that
         nobody who followed once before takes his state for ours."""
+        if self.applied < self.log.end:
+            return  # nothing was (``propose``), and what is in the log may have been acknowledged
         self.log.restart(self.log.end + 1, self.place.epoch)
         self.applied = self.committed = self.log.end
         self._save()
@@ -315,7 +317,7 @@ class Replica:
 
     @property
     def alone(self) -> bool:
-        """Nobody follows: the state is written at once, and no log is needed."""
+        """Nobody follows: once the log is in the state, that is written at once, without a log."""
         return self.place.sync == (self.node,) and not self.place.learners
 
     @property
@@ -326,7 +328,7 @@ class Replica:
     def propose(self, changes: Changes, bodies: list[tuple[bytes, bytes | None]]) -> int:
         """A new entry; returns its lsn. It is committed when `committed` has reached that."""
         assert self.serving
-        if self.alone:
+        if self.alone and self.applied == self.log.end:  # or an older entry would come after it
             for key, value in (*changes.puts, *bodies):
                 if value is not None:
                     self._overlay.put_record(key, value)
@@ -541,8 +543,7 @@ class Replica:
             return
         levels = [self._match.get(member, 0) for member in self.needed]
         level = min(levels, default=self.log.end)
-        if self.mutant.early_ack:
-            level = self.log.end
+        level = self.log.end if self.mutant.early_ack else level
         if level > self.committed:
             self.committed = level
             if self.number == self._catalogue:  # every node waits to hear of a new queue

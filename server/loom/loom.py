@@ -474,7 +474,9 @@ class Loom:
         if self._alone and not alone:
             self.engine.drain()  # who waits here would not hear of messages on other nodes
         self._alone = alone
-        self._single = alone and len(self._led) > core.catalogue and not self._deferred
+        # Its log is in the state, if it had one: what is written at once would be overwritten.
+        ready = core.all_settled and not self._deferred
+        self._single = alone and ready and len(self._led) > core.catalogue
         if not core.stirred and not self._waiting_to_lead:
             self._news.reload()
             return
@@ -507,7 +509,7 @@ class Loom:
             self.core.pending.drop(number)
         self.engine.abandon(gone)
         for number in gone:
-            for answered in self._held.lost(number) + self._held.lost(~number):
+            for answered in self._held.lost(number):
                 self._fail(answered)
         if self.core.catalogue in gone:
             self.engine.load_queues()

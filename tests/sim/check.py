@@ -23,7 +23,7 @@ from weft.persistence.store import Change
 from weft.proto import wire
 from weft.server.engine import head
 
-from .fold import Fold
+from .fold import Fold, writes_alone
 from .ledger import Ledger
 from .machine import SUM_BYTES, Machine
 from .violation import Violation
@@ -44,27 +44,30 @@ class Checker:
         self.acknowledged: dict[int, tuple[int, int]] = {}
         #: (partition, producer, batch) -> the entries that bring it.
         self._brought: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
-        self._promised: dict[tuple[str, int], int] = {}
+        #: machine -> partition -> what it has promised; the epoch in which it was last active.
+        self._promised: dict[str, dict[int, int]] = {}
+        self._seen_active: dict[str, dict[int, int]] = {}
         self._known: dict[str, int] = {}
         self._ballots: dict[str, tuple[int, int, str]] = {}
-        self._seen_active: set[tuple[str, int, int]] = set()
 
     # --- machines -------------------------------------------------------------------------
 
     def started(self, machine: Machine) -> None:
         """A process begins, on whatever its disk has."""
+        self._promised.setdefault(machine.name, {})
+        self._seen_active.setdefault(machine.name, {})
         self.fold.started(machine)
         for key, value in machine.store.scan(*layout.kind_range(layout.LOG)):
             self._entry(key, machine.record(key, value))
 
     def recovered(self, machine: Machine) -> None:
         """7, across crashes: what was promised durably is what a fresh process starts from."""
-        for (name, number), promised in self._promised.items():
-            if name == machine.name:
-                replica = machine.loom.core.replicas.get(number)
-                kept = replica.promised if replica is not None else 0
-                self.that(kept >= promised, f"7: {name} forgot a promise of {number}")
+        for number, promised in self._promised[machine.name].items():
+            replica = machine.loom.core.replicas.get(number)
+            kept = replica.promised if replica is not None else 0
+            self.that(kept >= promised, f"7: {machine.name} forgot a promise of {number}")
         self._vote(machine)
+        self.fold.recovered(machine)
 
     def wrote(self, machine: Machine, changes: list[Change]) -> None:
         for key, value in changes:
@@ -90,18 +93,19 @@ class Checker:
         core = machine.loom.core
         self._view(machine)
         self._vote(machine)
+        promised, seen = self._promised[machine.name], self._seen_active[machine.name]
         alone: set[int] = set()
         for number, replica in core.replicas.items():
             # What was written is what was promised: it is said only after the write.
-            name = (machine.name, number)
-            before = self._promised.get(name, 0)
-            if replica.promised != before:
+            if replica.promised != (before := promised.get(number, 0)):
                 self.that(replica.promised > before, f"7: {machine.name} broke a promise")
-                self._promised[name] = replica.promised
-            if replica.role is Role.ACTIVE:
+                promised[number] = replica.promised
+            place = replica.place
+            if replica.role is Role.ACTIVE and seen.get(number) != place.epoch:
+                seen[number] = place.epoch
                 self._is_active(machine, replica)
-                if replica.alone:
-                    alone.add(number)
+            if len(place.sync) == 1 and writes_alone(replica):
+                alone.add(number)
         self.fold.looked(machine, alone)
         if self._world.options.limited:
             self.ledger.looked(machine)
@@ -207,9 +211,6 @@ class Checker:
 
     def _is_active(self, machine: Machine, replica: Replica) -> None:
         number, epoch = replica.number, replica.place.epoch
-        if (machine.name, number, epoch) in self._seen_active:
-            return
-        self._seen_active.add((machine.name, number, epoch))
         owner = self.active.setdefault((number, epoch), machine.name)
         self.that(owner == machine.name, f"3: {owner} and {machine.name} lead {number} in {epoch}")
         removed = machine.name in self._world.newest_view.removed

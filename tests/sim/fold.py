@@ -13,6 +13,7 @@ end they are looked at by themselves.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,6 @@ import xxhash
 
 from weft.dht.log import Changes, encode
 from weft.dht.meta import decode_meta
-from weft.dht.role import Role
 from weft.persistence import layout
 from weft.persistence.store import Change
 
@@ -37,6 +37,16 @@ def applied_on_disk(machine: Machine, partition: int) -> int:
     key = layout.replica(partition)
     record = machine.store.get(key)
     return 0 if record is None else decode_meta(machine.record(key, record)[SUM_BYTES:]).applied
+
+
+def leads_alone(machine: Machine) -> set[int]:
+    """The partitions of which it has the only copy, and needs no log."""
+    return {n for n, replica in machine.loom.core.replicas.items() if writes_alone(replica)}
+
+
+def writes_alone(replica: Replica) -> bool:
+    """Nobody else can come to lead it but through this one, whether it leads just now or not."""
+    return replica.alone and replica.place.epoch > 0 and replica.applied == replica.log.end
 
 
 class Rows:
@@ -73,6 +83,11 @@ class Fold:
         self._disks: dict[str, list[Rows]] = {}
         #: Partitions that a machine leads alone, where nothing is logged.
         self._alone: dict[str, set[int]] = {}
+        self._was_alone: dict[str, set[int]] = {}
+        #: machine -> partition -> how far it has applied, as it has written.
+        self._applied_to: dict[str, dict[int, int]] = {}
+        #: (machine, partition) of states that came as a whole, in this round.
+        self._replaced: set[tuple[str, int]] = set()
         #: A state that came in pieces has rows of later entries, too: it is whole, and the fold of
         #: its log, when those have been applied again.
         self._whole_at: dict[tuple[str, int], int] = {}
@@ -81,7 +96,11 @@ class Fold:
     def started(self, machine: Machine) -> None:
         """A new process: the disk is read, and from now on what is applied is heard of."""
         disk = self._disks[machine.name] = [Rows() for _ in self._state]
+        self._was_alone[machine.name] = self._alone.get(machine.name, set())
         self._alone[machine.name] = set()
+        self._applied_to[machine.name] = {
+            number: applied_on_disk(machine, number) for number in range(len(self._state))
+        }
         for kind in _STATE:
             for key, value in machine.store.scan(*layout.kind_range(bytes([kind]))):
                 number = layout.partition_of(key, self._catalogue)
@@ -90,19 +109,20 @@ class Fold:
         for partition, lsn, epoch, changes in self._unwritten.pop(machine.name, []):
             if lsn <= applied_on_disk(machine, partition):
                 self._applied(machine, partition, lsn, epoch, changes)
-        unwritten = self._unwritten[machine.name] = []
+        self._unwritten[machine.name] = []
         core = machine.loom.core
         core_applied: Callable[[int, int, Changes], None] = core.applied
 
         def applied(partition: int, lsn: int, changes: Changes) -> None:
             epoch = core.replicas[partition].log.epoch_at(lsn)
-            unwritten.append((partition, lsn, epoch, changes))
+            self._unwritten[machine.name].append((partition, lsn, epoch, changes))
             core_applied(partition, lsn, changes)
 
         core_replaced: Callable[[int], None] = core.replaced
 
         def replaced(partition: int) -> None:
             self._whole_at[machine.name, partition] = self._end[partition]
+            self._replaced.add((machine.name, partition))
             core_replaced(partition)
 
         setattr(core, "applied", applied)  # noqa: B010
@@ -122,7 +142,7 @@ class Fold:
             raise Violation(
                 f"14: {machine.name} applies another entry {lsn} of {partition} than others did"
             )
-        if lsn <= self._end[partition]:
+        if lsn <= self._end[partition] or partition in self._alone[machine.name]:
             return
         if lsn != self._end[partition] + 1:
             raise Violation(
@@ -138,39 +158,58 @@ class Fold:
         self._sums[partition][lsn] = state.sum
 
     def wrote(self, machine: Machine, changes: list[Change]) -> None:
-        unwritten = self._unwritten[machine.name]
+        disk, alone = self._disks[machine.name], self._alone[machine.name]
+        unwritten, self._unwritten[machine.name] = self._unwritten[machine.name], []
+        self._no_gap(machine, unwritten)
         for partition, lsn, epoch, entry in unwritten:
             self._applied(machine, partition, lsn, epoch, entry)
-        unwritten.clear()
-        disk, alone = self._disks[machine.name], self._alone[machine.name]
         touched: set[int] = set()
         for key, value in changes:
             if key[0] in _STATE:
                 number = layout.partition_of(key, self._catalogue)
                 disk[number].change(key, value)
                 touched.add(number)
-                if number in alone:
-                    self._state[number].change(key, value)
         replicas = machine.loom.core.replicas
-        for number in self._leads_alone(machine) - alone:
-            # What a power loss has left on the only disk is what there is.
-            self._state[number] = disk[number].copy()
-            alone.add(number)
-        for number in alone:
-            end = replicas[number].log.end
-            self._end[number] = end
-            self._sums[number][end] = self._state[number].sum
+        for number in alone | leads_alone(machine):
+            self._take_as_it_is(machine, replicas[number])
         for number in touched:
             self.compare(machine, replicas[number])
+
+    def _no_gap(self, machine: Machine, unwritten: list[tuple[int, int, int, Changes]]) -> None:
+        """No entry gets lost between the log and the state: whoever says that it has applied so
+        much has applied each of them. What was written alone, without an entry, has one number."""
+        applied = self._applied_to[machine.name]
+        new = Counter(partition for partition, _, _, _ in unwritten)
+        for number, replica in machine.loom.core.replicas.items():
+            before = applied.get(number, 0)
+            if replica.applied == before:
+                continue
+            applied[number] = replica.applied
+            gap = replica.applied - before - new[number]
+            began = number in self._alone[machine.name] and gap == 1
+            replaced = (machine.name, number) in self._replaced
+            if gap and replica.applied and not (began or replaced):
+                raise Violation(
+                    f"14: {machine.name} passes over {gap} entries of {number} after {before}"
+                )
+        self._replaced = {each for each in self._replaced if each[0] != machine.name}
+
+    def _take_as_it_is(self, machine: Machine, replica: Replica) -> None:
+        """The only disk there is: what is on it is right."""
+        number = replica.number
+        self._state[number] = self._disks[machine.name][number].copy()
+        self._end[number] = replica.applied
+        self._sums[number][replica.applied] = self._state[number].sum
+
+    def recovered(self, machine: Machine) -> None:
+        """Of the last write of a machine that led alone nobody knew whether it was on its disk."""
+        self._alone[machine.name] = leads_alone(machine)
+        for number in self._alone[machine.name] | self._was_alone[machine.name]:
+            self._take_as_it_is(machine, machine.loom.core.replicas[number])
 
     def looked(self, machine: Machine, alone: set[int]) -> None:
         """What a machine leads alone, after a round."""
         self._alone[machine.name] = alone
-
-    @staticmethod
-    def _leads_alone(machine: Machine) -> set[int]:
-        replicas = machine.loom.core.replicas.items()
-        return {number for number, each in replicas if each.role is Role.ACTIVE and each.alone}
 
     def compare(self, machine: Machine, replica: Replica) -> None:
         number = replica.number

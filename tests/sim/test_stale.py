@@ -83,6 +83,23 @@ def test_without_that_it_lends_what_was_acked() -> None:
         _a_primary_that_grows_its_set_is_asked()
 
 
+def test_the_last_one_takes_over_with_what_it_was_not_told_to_be_committed() -> None:
+    """Of two data nodes and a witness the primary dies, before the word that its last entry is
+    committed has gone out. The other one needs nobody's word for it, and nobody says anything."""
+    stage = Stage(3, 1, witness=True)
+    stage.make(stage.queue)
+    world, old = stage.world, stage.primary(0)
+    stage.push(0)
+    (name,) = {m.name for m in world.machines.values() if not m.witness} - {old.name}
+    replica = world.machines[name].loom.core.replicas[0]
+    assert replica.committed < replica.log.end, "the story needs this"
+    world.crash(old)
+    world.run(world.now + 3 * SECOND)
+    popped = stage.ask(world.machines[name], wire.Pop("work", 1))
+    assert isinstance(popped, wire.Popped)
+    assert popped.lent
+
+
 def _a_queue_is_not_known_yet() -> list[bytes]:
     """The node that takes a partition over has not heard of the queue whose messages are in it."""
     stage = Stage(5, 5)
