@@ -39,6 +39,7 @@ class Options:
     # What clients do besides:
     dead_letters: bool = False
     limited: bool = False
+    ordered: bool = False
     #: A queue that is purged, deleted and made again.
     temporary: bool = False
     counters: bool = False
@@ -62,6 +63,7 @@ class Options:
             pushes=max(4, int(self.pushes * scale)),
             faults_max=max(3, int(self.faults_max * scale)),
             gather_us=rng.choice([0, 0, 200, 1000]),
+            ordered=rng.random() < 0.3,
         )
 
     @staticmethod

@@ -60,6 +60,8 @@ def level(world: World) -> str:
     view = world.newest_view
     for machine in _living(world):
         if machine.name in view.removed:
+            if machine.up and machine.name in machine.loom.view.members:
+                return f"{machine.name} has not heard that it was removed"
             continue
         if not machine.up or machine.loom.view.version != view.version:
             return f"{machine.name} has not heard of the newest view"
@@ -103,7 +105,9 @@ def states(world: World) -> None:
             checker.fold.compare(machine, replica)
             found = checker.fold.payloads(machine, replica)
             if not place.holds(machine.name):
-                checker.that(not found, f"{machine.name} keeps payloads of {number}")
+                checker.that(
+                    not (found and machine.up), f"{machine.name} keeps payloads of {number}"
+                )
                 continue
             bodies = found if bodies is None else bodies
             checker.that(found == bodies, f"15: {machine.name} has other payloads of {number}")
