@@ -147,9 +147,9 @@ class Loom:
     def random(self, below: int) -> int:
         return self._entropy() % below
 
-    def is_ordered(self, queue: str) -> bool:
+    def is_ordered(self, queue: str) -> bool | None:
         known = self.engine.state.queues.get(queue)
-        return known is not None and known.settings.ordered
+        return None if known is None else known.settings.ordered
 
     # --- a round --------------------------------------------------------------------------
 
