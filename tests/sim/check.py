@@ -57,6 +57,7 @@ class Checker:
         self._promised.setdefault(machine.name, {})
         self._seen_active.setdefault(machine.name, {})
         self.fold.started(machine)
+        self.ledger.line.started(machine)
         for key, value in machine.store.scan(*layout.kind_range(layout.LOG)):
             self._entry(key, machine.record(key, value))
 
