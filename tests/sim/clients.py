@@ -38,12 +38,12 @@ class Used:
     #: It was purged, or deleted and made again: what was sent before may be gone.
     made_again: bool = False
     swept_at: int = 0
-    #: A purge or delete was not answered: it may happen at any time.
-    doubtful: bool = False
+    #: Purges and deletes that were not answered: each may happen at any time.
+    doubts: int = 0
 
     def keeps(self, batch: Batch) -> bool:
         """Whether a batch that was acknowledged must be delivered."""
-        return not self.doubtful and batch.sent_at > self.swept_at
+        return not self.doubts and batch.sent_at > self.swept_at
 
 
 @dataclass
