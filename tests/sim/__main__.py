@@ -29,7 +29,7 @@ class Piece(NamedTuple):
     """Some seeds that were run, as a line of the log."""
 
     first: int
-    count: int
+    seeds: int
     seconds: float
     #: Seeds that showed something, and the first line of what.
     failed: list[tuple[int, str]]
@@ -56,7 +56,7 @@ def main() -> int:
     if done:
         first = done[0].first
     with _pool(asked.jobs) as pool:
-        for start in range(first + sum(piece.count for piece in done), first + asked.seeds, PIECE):
+        for start in range(first + sum(piece.seeds for piece in done), first + asked.seeds, PIECE):
             count = min(PIECE, first + asked.seeds - start)
             done.append(_piece(pool, start, count))
             if asked.log is not None:
@@ -64,7 +64,7 @@ def main() -> int:
                     log.write(json.dumps(done[-1]) + "\n")
     failed = [each for piece in done for each in piece.failed]
     seconds = sum(piece.seconds for piece in done)
-    count = sum(piece.count for piece in done)
+    count = sum(piece.seeds for piece in done)
     print(f"{count} seeds from {first} in {seconds:.0f} s: {len(failed)} with a violation")
     return 1 if failed else 0
 
@@ -74,7 +74,7 @@ def read_log(path: Path) -> list[Piece]:
     pieces: list[Piece] = []
     for line in path.read_text().splitlines():
         first, count, seconds, failed = json.loads(line)
-        expected = pieces[-1].first + pieces[-1].count if pieces else first
+        expected = pieces[-1].first + pieces[-1].seeds if pieces else first
         if first != expected:
             raise SystemExit(f"{path}: a piece from {first}, where {expected} should come")
         pieces.append(Piece(first, count, seconds, [(seed, what) for seed, what in failed]))
