@@ -23,7 +23,7 @@ from weft.persistence.store import Change
 from weft.proto import wire
 from weft.server.engine import head
 
-from .fold import Fold, writes_alone
+from .fold import Fold
 from .ledger import Ledger
 from .machine import SUM_BYTES, Machine
 from .violation import Violation
@@ -89,25 +89,21 @@ class Checker:
                     name = (partition, found.producer, found.batch)
                     self._brought.setdefault(name, []).append((lsn, epoch))
 
-    def looked(self, machine: Machine) -> None:
-        """After a round of one machine."""
+    def looked(self, machine: Machine, touched: set[int]) -> None:
+        """After a round of one machine, in which it may have changed its mind about some places."""
         core = machine.loom.core
         self._view(machine)
         self._vote(machine)
         promised, seen = self._promised[machine.name], self._seen_active[machine.name]
-        alone: set[int] = set()
-        for number, replica in core.replicas.items():
+        for number in touched:
+            replica = core.replicas[number]
             # What was written is what was promised: it is said only after the write.
             if replica.promised != (before := promised.get(number, 0)):
                 self.that(replica.promised > before, f"7: {machine.name} broke a promise")
                 promised[number] = replica.promised
-            place = replica.place
-            if replica.role is Role.ACTIVE and seen.get(number) != place.epoch:
-                seen[number] = place.epoch
+            if replica.role is Role.ACTIVE and seen.get(number) != replica.place.epoch:
+                seen[number] = replica.place.epoch
                 self._is_active(machine, replica)
-            if len(place.sync) == 1 and writes_alone(replica):
-                alone.add(number)
-        self.fold.looked(machine, alone)
         if self._world.options.limited:
             self.ledger.looked(machine)
 

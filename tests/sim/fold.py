@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from weft.dht.replica import Replica
 
 _STATE = b"hdeoptq"
+_REPLICA = layout.REPLICA[0]
 
 
 def applied_on_disk(machine: Machine, partition: int) -> int:
@@ -160,28 +161,35 @@ class Fold:
     def wrote(self, machine: Machine, changes: list[Change]) -> None:
         disk, alone = self._disks[machine.name], self._alone[machine.name]
         unwritten, self._unwritten[machine.name] = self._unwritten[machine.name], []
-        self._no_gap(machine, unwritten)
-        for partition, lsn, epoch, entry in unwritten:
-            self._applied(machine, partition, lsn, epoch, entry)
         touched: set[int] = set()
+        saved: list[int] = []
         for key, value in changes:
             if key[0] in _STATE:
                 number = layout.partition_of(key, self._catalogue)
                 disk[number].change(key, value)
                 touched.add(number)
+            elif key[0] == _REPLICA:
+                saved.append(int.from_bytes(key[1:3], "big"))
+        self._no_gap(machine, saved, unwritten)
+        for partition, lsn, epoch, entry in unwritten:
+            self._applied(machine, partition, lsn, epoch, entry)
         replicas = machine.loom.core.replicas
-        for number in alone | leads_alone(machine):
+        # Who leads alone changes with a view, or with what is applied: both are written.
+        now_alone = self._alone[machine.name] = leads_alone(machine)
+        for number in alone | now_alone:
             self._take_as_it_is(machine, replicas[number])
         for number in touched:
             self.compare(machine, replicas[number])
 
-    def _no_gap(self, machine: Machine, unwritten: list[tuple[int, int, int, Changes]]) -> None:
+    def _no_gap(
+        self, machine: Machine, saved: list[int], unwritten: list[tuple[int, int, int, Changes]]
+    ) -> None:
         """No entry gets lost between the log and the state: whoever says that it has applied so
         much has applied each of them. What was written alone, without an entry, has one number."""
-        applied = self._applied_to[machine.name]
+        applied, replicas = self._applied_to[machine.name], machine.loom.core.replicas
         new = Counter(partition for partition, _, _, _ in unwritten)
-        for number, replica in machine.loom.core.replicas.items():
-            before = applied.get(number, 0)
+        for number in saved:
+            replica, before = replicas[number], applied.get(number, 0)
             if replica.applied == before:
                 continue
             applied[number] = replica.applied
@@ -192,7 +200,8 @@ class Fold:
                 raise Violation(
                     f"14: {machine.name} passes over {gap} entries of {number} after {before}"
                 )
-        self._replaced = {each for each in self._replaced if each[0] != machine.name}
+        if self._replaced:
+            self._replaced = {each for each in self._replaced if each[0] != machine.name}
 
     def _take_as_it_is(self, machine: Machine, replica: Replica) -> None:
         """The only disk there is: what is on it is right."""
@@ -206,10 +215,6 @@ class Fold:
         self._alone[machine.name] = leads_alone(machine)
         for number in self._alone[machine.name] | self._was_alone[machine.name]:
             self._take_as_it_is(machine, machine.loom.core.replicas[number])
-
-    def looked(self, machine: Machine, alone: set[int]) -> None:
-        """What a machine leads alone, after a round."""
-        self._alone[machine.name] = alone
 
     def compare(self, machine: Machine, replica: Replica) -> None:
         number = replica.number

@@ -19,6 +19,8 @@ class Options:
     faults_max: int = 8
     #: What comes within such a time of each other is heard in one round, as a busy node does.
     gather_us: int = 0
+    #: How often it is looked whether all is well.
+    look_us: int = 250_000
     # What breaks:
     crashes: bool = True
     blackouts: bool = False
@@ -63,6 +65,7 @@ class Options:
             pushes=max(4, int(self.pushes * scale)),
             faults_max=max(3, int(self.faults_max * scale)),
             gather_us=rng.choice([0, 0, 200, 1000]),
+            look_us=100_000,
             ordered=rng.random() < 0.3,
         )
 

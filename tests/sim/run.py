@@ -16,7 +16,6 @@ from .world import SECOND, World
 
 #: Longer than that it never takes to come back.
 _HEAL_MAX = 45 * SECOND
-_LOOK = SECOND // 4
 
 
 def simulate(
@@ -68,7 +67,7 @@ def _until(world: World, missing: Callable[[], str], most: int) -> None:
     while what := missing():
         if world.now >= end:
             raise Violation(f"liveness: {what}")
-        world.run(world.now + _LOOK)
+        world.run(world.now + world.options.look_us)
 
 
 def _tell(seed: int, world: World, error: Exception) -> str:

@@ -178,6 +178,7 @@ class World:
                 for came in inbox:
                     came(loom)
             work(loom)
+            touched = loom.core.stirred.copy()  # its end may empty this, and fill it again
             changes = loom.end()
             if changes:
                 self._write(machine, changes)
@@ -187,7 +188,7 @@ class World:
         except (StorageError, PowerLoss):
             self.crash(machine)
             return
-        self.checker.looked(machine)
+        self.checker.looked(machine, touched | loom.core.stirred)
         out = loom.deliver()
         for to, message in out.sends:
             if isinstance(message, Reply):
