@@ -29,7 +29,10 @@ class Cluster(Protocol):
     def view(self) -> View: ...
     def alive(self, node: str) -> bool: ...
     def random(self, below: int) -> int: ...
-    def is_ordered(self, queue: str) -> bool: ...
+    def is_ordered(self, queue: str) -> bool | None:
+        """None: this node does not know the queue. A witness knows none."""
+        ...
+
     @property
     def now(self) -> int: ...
 
@@ -63,18 +66,21 @@ def passes(answer: wire.AnyAnswer) -> bool:
 
 
 def push(cluster: Cluster, request: wire.Push, payload: Sequence[bytes]) -> Errand:
+    guess = False  # whether it is ordered, if this node does not know
     while True:
-        node = cluster.view.places[place_of(cluster, request)].primary
+        node = cluster.view.places[place_of(cluster, request, guess)].primary
         ((answer, frames),) = yield [Question(node, request, payload)]
         if not passes(answer):
             return answer, frames
+        guess ^= _not_primary(answer)
         yield Pause()
 
 
-def place_of(cluster: Cluster, request: wire.Push) -> int:
+def place_of(cluster: Cluster, request: wire.Push, guess: bool = False) -> int:
     """The partition of a push."""
+    ordered = cluster.is_ordered(request.queue)
     return placement.of_push(
-        request.queue, cluster.is_ordered(request.queue), request.producer, request.batch,
+        request.queue, guess if ordered is None else ordered, request.producer, request.batch,
         request.dedup_key, cluster.view.catalogue,
     )  # fmt: skip
 

@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 _SECOND = 1_000_000
 
 
-def schedule(world: World, span: int) -> None:
-    """A handful of faults within the next `span` microseconds."""
+def schedule(world: World) -> None:
+    """A handful of faults within the span of the run."""
     rng, options, names = world.rng, world.options, list(world.machines)
+    span = options.span_us
     kinds = [
         kind
         for kind, on in (
@@ -29,7 +30,7 @@ def schedule(world: World, span: int) -> None:
         )
         if on
     ]
-    for _ in range(rng.randrange(1, 9) if kinds else 0):
+    for _ in range(rng.randrange(1, options.faults_max + 1) if kinds else 0):
         machine = world.machines[rng.choice(names)]
         world.after(rng.randrange(span), partial(rng.choice(kinds), world, machine))
     if options.blackouts:
