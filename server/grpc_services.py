@@ -13,6 +13,7 @@ import logging
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any, TypeVar
+from urllib.parse import unquote
 
 import grpc
 
@@ -22,7 +23,7 @@ from weft.proto import weft_pb2 as pb
 from weft.proto import weft_pb2_grpc, wire
 
 from . import receipts, translate
-from .async_ask import TOKEN, AsyncAsk
+from .async_ask import PEER, TOKEN, AsyncAsk
 from .calls import CANCELLED, OK, Calls
 from .gate import Gate
 from .grpc_status import refuse
@@ -63,6 +64,7 @@ def _call(method: Method[Service, Asked, Answered]) -> Method[Service, Asked, An
         entry = self.calls.begin(method.__name__, context)
         context.set_trailing_metadata((entry.trailing,))
         TOKEN.set(_token(context))  # each call is a task, with a context of its own
+        PEER.set(unquote(context.peer().partition(":")[2]))
         try:
             with self.gate.enter():
                 answer = await method(self, request, context)
@@ -198,6 +200,15 @@ class QueueService(_Service, weft_pb2_grpc.QueueServicer):
                 answer, frames = await self.asking.exchange(asked, (), wire.Popped)
                 stream.lend(answer.lent)
                 await self._send(asked.queue, self._pages(answer.lent, frames), context)
+
+    @_call
+    async def Snapshot(self, request: pb.SnapshotRequest, context: Context) -> pb.SnapshotResponse:
+        return translate.snapped(await self.ask(translate.snapshot(request), wire.Snapped))
+
+    @_call
+    async def Restore(self, request: pb.RestoreRequest, context: Context) -> pb.RestoreResponse:
+        answer = await self.ask(translate.restore(request), wire.Pushed)
+        return pb.RestoreResponse(duplicate=answer.duplicate)
 
     async def _send(self, queue: str, pages: list[list[pb.Message]], context: Context) -> None:
         for number, page in enumerate(pages):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.errors import (
     AlreadySettled,
+    BackupDamaged,
     Busy,
     ConnectionLost,
     DeadlineExceeded,
@@ -26,6 +27,8 @@ from weft.errors import (
     QueueFull,
     QueueInUse,
     QueueNotFound,
+    QuotaExceeded,
+    RateLimited,
     Refused,
     ShuttingDown,
     StorageError,
@@ -55,6 +58,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AlreadySettled",
+    "BackupDamaged",
     "Busy",
     "Client",
     "ConnectionLost",
@@ -77,6 +81,8 @@ __all__ = [
     "QueueInUse",
     "QueueNotFound",
     "QueueStats",
+    "QuotaExceeded",
+    "RateLimited",
     "Refused",
     "ShuttingDown",
     "StorageError",

@@ -20,7 +20,7 @@ from weft.errors import InvalidArgument, StorageError, WeftError
 from weft.persistence.store import Change, Reader
 from weft.proto import wire
 
-from . import admin, catalogue, pop, settle, sweep
+from . import admin, catalogue, keep, pop, settle, sweep
 from .dedup import SLICE_US
 from .ownership import abandon
 from .push import push
@@ -44,6 +44,8 @@ _VERBS: dict[type, Callable[..., None]] = {
     wire.DescribeQueue: admin.describe_queue,
     wire.PurgeQueue: admin.purge_queue,
     wire.Redrive: admin.redrive,
+    wire.Snapshot: keep.snapshot,
+    wire.Restore: keep.restore,
 }
 
 
@@ -195,6 +197,8 @@ class Engine:
         if state.now >= self._forget_at:
             self._forget_at = state.now + SLICE_US
             state.jobs.append(sweep.forget(state))
+            state.leases.tidy(state.now)
+            sweep.forget_strays(state)
             for queue in state.queues.values():
                 for window in queue.windows.values():
                     window.expire(state.now)

@@ -44,6 +44,7 @@ from .members import join, leave
 from .news import News
 from .popping import Popping
 from .report import cluster_info, view_info
+from .snapshots import Snapshots
 
 #: The lsn of changes that wait for a log: later than any.
 _LATER: Final = 1 << 62
@@ -85,6 +86,8 @@ _PLAIN: dict[type, Callable[..., Errand]] = {
     wire.Remove: whole.table,
     wire.Append: whole.table,
     wire.CompareAndSwap: whole.table,
+    wire.Snapshot: whole.snapshot,
+    wire.Restore: whole.restore,
 }
 _NOT_YET: Final = wire.Failure("UNAVAILABLE", "this node is in no cluster: ask another", True)
 _CATALOGUE = (wire.CreateQueue, wire.UpdateQueue, wire.DeleteQueue, wire.PurgeQueue)
@@ -127,6 +130,7 @@ class Loom:
         self._errands_view = 0
         self._lists = Lists(self)
         self._news = News(self, self)
+        self._snapshots = Snapshots(self)
         self.popping = Popping(self)
         self._out: list[Answered] = []
         self._sends: list[tuple[str, AnyMessage]] = []
@@ -240,6 +244,8 @@ class Loom:
             self._lists.where(request, to)
         elif isinstance(request, wire.CatchUp):
             self._news.catch_up(request, to)
+        elif isinstance(request, wire.Snapshot) and self._partitions(request):
+            self._snapshots.ask(request, to)
         else:
             self.engine.handle(request, payload, to)
             if isinstance(request, wire.Pop):
@@ -272,8 +278,10 @@ class Loom:
 
     def _partitions(self, request: wire.AnyRequest) -> Sequence[int]:
         count = self.core.catalogue
-        if isinstance(request, wire.Push):
+        if isinstance(request, wire.Push | wire.Restore):
             return (whole.place_of(self, request),)
+        if isinstance(request, wire.Snapshot):
+            return (request.partition,) if 0 <= request.partition < count else ()
         if isinstance(request, _SETTLES):
             return {r.partition: None for r in request.receipts if 0 <= r.partition < count}  # type: ignore[return-value]
         if isinstance(request, wire.TABLE_REQUESTS):
@@ -336,10 +344,12 @@ class Loom:
         self._lists.timers()
         if self.popping.loot.bytes:
             self._return_loot()
+        self._snapshots.serve()
         changes = self.engine.end()
         if changes or self._deferred or self.engine.state.barriers:
             self._propose(changes)
-        writes = self.core.end(hurry=self._news.awaited or bool(self._waiting_to_lead))
+        hurry = self._news.awaited or self._snapshots.awaited or bool(self._waiting_to_lead)
+        writes = self.core.end(hurry=hurry)
         self._news.learn()
         self._lists.announce()
         for answered in self.engine.answers():
@@ -380,7 +390,7 @@ class Loom:
 
     def next_due(self) -> int:
         """When there is something to do although nobody asks."""
-        if self._errands.busy or self._news.due or (self._waiting_to_lead and self._can_lead()):
+        if self._errands.busy or self._news.due or self._snapshots.awaited or self._can_lead():
             return self.now
         soonest = min(self.core.next_due(), self.engine.next_due())
         if self._single and not self._errands.under_way:

@@ -25,7 +25,10 @@ from weft.server.tokens import TokenFile
 
 VERBS: tuple[type, ...] = get_args(wire.AnyRequest)
 CONSUME = (wire.Pop, wire.Peek, wire.Ack, wire.Nack, wire.Extend)
-ADMIN = (wire.CreateQueue, wire.UpdateQueue, wire.DeleteQueue, wire.PurgeQueue, wire.Redrive)
+ADMIN = (
+    wire.CreateQueue, wire.UpdateQueue, wire.DeleteQueue, wire.PurgeQueue, wire.Redrive,
+    wire.Snapshot, wire.Restore,
+)  # fmt: skip
 TABLE = (wire.Insert, wire.Lookup, wire.Remove, wire.Append, wire.CompareAndSwap)
 
 
