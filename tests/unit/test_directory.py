@@ -279,7 +279,7 @@ def test_a_format_that_is_not_known_any_more_is_refused(
 ) -> None:
     monkeypatch.setattr(directory_module, "FORMAT", 3)
     monkeypatch.setattr(directory_module, "UPGRADES", {2: add(b"c")})
-    assert "Back it up with that Weft" in refused(made, StoreVersion)
+    assert "Back it up with that one" in refused(made, StoreVersion)
 
 
 def test_every_older_format_has_a_step() -> None:
