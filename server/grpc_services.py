@@ -162,11 +162,12 @@ class QueueService(Base, weft_pb2_grpc.QueueServicer):
         for number, page in enumerate(pages):
             try:
                 await context.write(pb.PopResponse(messages=page))
-            except asyncio.CancelledError:
-                # The client left before it could take these; the earlier ones are its own.
+            except (asyncio.CancelledError, grpc.aio.InternalError) as error:
+                # The client left before it could take these; the earlier ones are its own. When it
+                # left in the middle of a write, gRPC says so in another way.
                 left = [message.receipt for page in pages[number:] for message in page]
                 self.asking.give_back_receipts(queue, Grouped.of(left).receipts())
-                raise
+                raise asyncio.CancelledError from error
 
     def _pages(self, lent: Iterable[wire.Lent], frames: Iterable[bytes]) -> list[list[pb.Message]]:
         return list(translate.pages(translate.messages(lent, frames), ANSWER_BYTES_MAX))
