@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from .world import World
 
 _SECOND = 1_000_000
+#: So long a node that stops waits for others to lead.
+_HAND_OVER = _SECOND
 
 
 def schedule(world: World) -> None:
@@ -27,6 +29,7 @@ def schedule(world: World) -> None:
             (_freeze, options.freezes),
             (_tear, options.tears),
             (_fail, options.failures),
+            (_stop, options.stops),
         )
         if on
     ]
@@ -67,6 +70,28 @@ def _tear(world: World, machine: Machine) -> None:
 def _fail(world: World, machine: Machine) -> None:
     machine.fails = True
     world.after(world.rng.randrange(500_000, 3 * _SECOND), partial(world.start, machine))
+
+
+def _stop(world: World, machine: Machine) -> None:
+    """As the driver does: others are to lead first, for a while; then everyone is told."""
+    if not machine.up:
+        return
+    world.note(f"stop {machine.name}")
+    boot, until = machine.boots, world.now + _HAND_OVER
+
+    def go_on() -> None:
+        if machine.boots != boot or not machine.up:
+            return
+        frozen = world.now < machine.frozen_until
+        if world.now < until and (frozen or machine.loom.retire()):
+            world.tick(machine, boot)
+            world.after(20_000, go_on)
+            return
+        world.round(machine, lambda loom: loom.drain())
+        world.crash(machine)
+        world.after(world.rng.randrange(10_000, 2 * _SECOND), partial(world.start, machine))
+
+    go_on()
 
 
 def _blackout(world: World) -> None:

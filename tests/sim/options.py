@@ -30,6 +30,8 @@ class Options:
     tears: bool = False
     #: A write that fails: the machine must end.
     failures: bool = False
+    #: A node is told to stop: it hands over first.
+    stops: bool = False
     #: One flipped bit on one disk: the machine must be replaced.
     rot: bool = False
     #: Clocks differ by up to so much.
@@ -67,6 +69,7 @@ class Options:
             gather_us=rng.choice([0, 0, 200, 1000]),
             look_us=100_000,
             ordered=rng.random() < 0.3,
+            stops=rng.random() < 0.2,
         )
 
     @staticmethod
