@@ -11,6 +11,8 @@ import itertools
 import secrets
 from collections.abc import Callable, Iterable, Iterator
 
+import grpc
+
 from weft import ids, limits
 from weft.proto import weft_pb2 as pb
 from weft.proto import weft_pb2_grpc, wire

@@ -75,7 +75,6 @@ STAGES_MAX: Final = 100_000
 #: Batches, parts of a batch, attempts and reservations are counted with this many bits.
 NUMBER_MAX: Final = (1 << 62) - 1
 
-_QUEUE_NAME = re.compile(r"[A-Za-z0-9._-]{1,80}")
 #: Names of dots alone are steps in a path wherever a name becomes one.
 _QUEUE_NAME = re.compile(r"(?!\.+\Z)[A-Za-z0-9._-]{1,80}")
 
