@@ -30,7 +30,7 @@ import msgspec
 
 from weft.errors import WeftError
 from weft.limits import MIB
-from weft.proto import wire
+from weft.proto import streams, wire
 
 from .log import fields
 from .who import Who
@@ -47,6 +47,7 @@ _ON_CHARACTERS_MAX: Final = 200
 _VERBS: Final = frozenset({
     wire.CreateQueue, wire.UpdateQueue, wire.DeleteQueue, wire.PurgeQueue, wire.Redrive,
     wire.Join, wire.Leave, wire.Snapshot, wire.Restore,
+    streams.ReleaseAll, streams.DeleteSubscription,
 })  # fmt: skip
 
 

@@ -366,7 +366,7 @@ class Node:
         self._handle(asked.request, asked.payload, asked.ticket, asked.who, plain=True)
 
     def _send(self, answered: Answered) -> None:
-        to, answer, payload, _ = answered
+        to, answer, payload = answered[:3]
         if self._audited and (found := self._audited.pop(to, None)) is not None:
             assert self._audit is not None
             self._audit.done(*found, answer)

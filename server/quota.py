@@ -22,7 +22,7 @@ from typing import Final
 
 from weft import limits
 from weft.errors import QuotaExceeded, RateLimited, StorageFull
-from weft.proto import wire
+from weft.proto import streams, wire
 
 from .access import Grant, Principal
 from .config import Config
@@ -74,7 +74,7 @@ class Quotas:
         now: int,
     ) -> None:
         """Raises what stands against it; nothing was done then."""
-        if isinstance(request, wire.Push):
+        if isinstance(request, wire.Push | streams.Stage):
             if principal is None and not self._limits_pushes:
                 return
             self._push(request, sum(map(len, payload)), principal, queues, now)
@@ -83,7 +83,7 @@ class Quotas:
 
     def _push(
         self,
-        request: wire.Push,
+        request: wire.Push | streams.Stage,
         size: int,
         principal: Principal | None,
         queues: Mapping[str, Queue],

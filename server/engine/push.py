@@ -39,7 +39,7 @@ def push(state: State, request: wire.Push, payload: bytes, to: object, durabilit
         # The first push may not be committed yet: this answer waits for it, too.
         state.answer(to, wire.Pushed(partition, *first, True, durability), (), {partition})
         return
-    _check_room(state, queue, request)
+    check_room(state, queue, request)
 
     stamp, lsn = state.stamp(), state.next_lsn(partition)
     due = stamp + request.delay_ms * 1000 if request.delay_ms else 0
@@ -63,7 +63,7 @@ def push(state: State, request: wire.Push, payload: bytes, to: object, durabilit
     )
 
 
-def _check_room(state: State, queue: Queue, request: wire.Push) -> None:
+def check_room(state: State, queue: Queue, request: wire.Push) -> None:
     """What the node and the queue have to say to a batch that is right in itself."""
     kept_ms, most = queue.settings.retention_ms, queue.settings.max_messages
     if kept_ms and request.delay_ms >= kept_ms:

@@ -29,7 +29,10 @@ class Cluster(Protocol):
     def view(self) -> View: ...
     def alive(self, node: str) -> bool: ...
     def random(self, below: int) -> int: ...
-    def is_ordered(self, queue: str) -> bool: ...
+    def is_ordered(self, queue: str) -> bool | None:
+        """None: this node does not know the queue. A witness knows none."""
+        ...
+
     @property
     def now(self) -> int: ...
 
@@ -63,19 +66,22 @@ def passes(answer: wire.AnyAnswer) -> bool:
 
 
 def push(cluster: Cluster, request: wire.Push, payload: Sequence[bytes]) -> Errand:
+    guess = False  # whether it is ordered, if this node does not know
     while True:
-        node = cluster.view.places[place_of(cluster, request)].primary
+        node = cluster.view.places[place_of(cluster, request, guess)].primary
         ((answer, frames),) = yield [Question(node, request, payload)]
         if not passes(answer):
             return answer, frames
+        guess ^= _not_primary(answer)
         yield Pause()
 
 
-def place_of(cluster: Cluster, request: wire.Push | wire.Restore) -> int:
+def place_of(cluster: Cluster, request: wire.Push | wire.Restore, guess: bool = False) -> int:
     """The partition of a push, or of a batch that is put back."""
     batch = request.kept if isinstance(request, wire.Restore) else request
+    ordered = cluster.is_ordered(request.queue)
     return placement.of_push(
-        request.queue, cluster.is_ordered(request.queue), batch.producer, batch.batch,
+        request.queue, guess if ordered is None else ordered, batch.producer, batch.batch,
         batch.dedup_key, cluster.view.catalogue,
     )  # fmt: skip
 
@@ -217,6 +223,8 @@ def _sum(one: wire.QueueInfo, two: wire.QueueInfo) -> wire.QueueInfo:
         one.pushed + two.pushed, one.delivered + two.delivered, one.acked + two.acked,
         one.dead_lettered + two.dead_lettered, one.expired_leases + two.expired_leases,
         one.duplicates + two.duplicates, one.waiting_pops + two.waiting_pops,
+        one.reserved + two.reserved, one.staged + two.staged,
+        one.backlog_bytes + two.backlog_bytes,
     )  # fmt: skip
 
 
