@@ -127,9 +127,7 @@ def _ids(run: Run) -> pa.Array:
     return pc.binary_join_element_wise(first_digits, last, "")
 
 
-def _headers(
-    column: list[dict[str, str] | None] | None, count: int, kind: pa.DataType
-) -> pa.Array:
+def _headers(column: list[dict[str, str] | None] | None, count: int, kind: pa.DataType) -> pa.Array:
     """Kafka's form: a list of names and values, none where a message has no headers."""
     if column is None:
         return pa.nulls(count, kind)

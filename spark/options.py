@@ -61,9 +61,7 @@ def _whole(low: int, high: int) -> Callable[[str, str], int]:
         try:
             number = int(value.strip().replace("_", ""))
         except ValueError:
-            raise InvalidArgument(
-                f"option {name} is a whole number, not {value[:80]!r}"
-            ) from None
+            raise InvalidArgument(f"option {name} is a whole number, not {value[:80]!r}") from None
         limits.check_range(f"option {name}", number, low, high)
         return number
 
