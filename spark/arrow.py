@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate, chain
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,6 +22,8 @@ from weft.errors import InvalidArgument
 from weft.ids import INDEX_BITS, MessageId
 
 _INDEXES: Final = 1 << INDEX_BITS
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,31 @@ class Messages:
 
     def __len__(self) -> int:
         return len(self.bodies)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Messages]) -> Messages:
+        if len(parts) == 1:
+            return parts[0]
+        return cls(
+            list(chain.from_iterable(part.bodies for part in parts)),
+            list(chain.from_iterable(part.runs for part in parts)),
+            _joined([part.headers for part in parts], parts),
+            _joined([part.keys for part in parts], parts),
+        )
+
+
+def _joined(
+    columns: list[list[T | None] | None], parts: Sequence[Messages]
+) -> list[T | None] | None:
+    """A column that only some parts have is nothing but None in the others."""
+    if all(column is None for column in columns):
+        return None
+    return list(
+        chain.from_iterable(
+            [None] * len(part) if column is None else column
+            for column, part in zip(columns, parts, strict=True)
+        )
+    )
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:

@@ -42,7 +42,7 @@ class WeftBatchWriter(DataSourceArrowWriter):
         if options.app is not None:
             last = options.access.client().last_published(options.queue, options.app)
             if last is not None and last >= self._number:
-                return skip(self._app, self._number, task, iterator)
+                return skip(self._app, self._number, iterator)
         return stage(options, self._app, self._number, task, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:

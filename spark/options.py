@@ -145,7 +145,8 @@ OPTIONS: Final = (
     Option("token", ANY, _text, "`WEFT_TOKEN` of each process", "for nodes that want one"),
     Option("tls", ANY, _text, "`WEFT_TLS` of each process",
            "the PEM file of the nodes' authority, or `system`; the same path on every machine"),
-    Option("tlsClientCert", ANY, _text, "", "the client's own certificate, for nodes that want one"),
+    Option("tlsClientCert", ANY, _text, "",
+           "the client's own certificate, for nodes that want one"),
     Option("tlsClientKey", ANY, _text, "", "its key"),
 )  # fmt: skip
 _BY_KEY: Final = {option.name.lower(): option for option in OPTIONS}

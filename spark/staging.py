@@ -23,15 +23,13 @@ from .task import Task
 
 @dataclass(frozen=True)
 class Staged(WriterCommitMessage):
-    """What a task tells the driver: what it staged, or that there was nothing to do."""
+    """What a task tells the driver: what it staged, if anything."""
 
     app: str
     batch: int
-    partition: int
-    attempt: int
-    messages: int
-    #: The batch had been published before this task began: nothing was staged.
-    already: bool = False
+    #: What names this very try: partition, attempt, token. None: nothing was staged.
+    winner: tuple[int, int, int] | None
+    messages: int = 0
 
 
 @dataclass(frozen=True)
@@ -57,19 +55,23 @@ def stage(
 ) -> Staged:
     """Stages all rows of a task under the batch `number` of `app`."""
     client = write.access.client()
-    stage = client.stage(write.queue, app, number, task.partition, task.attempt)
+    stage = None
     for batch in rows:
         if batch.num_rows:
+            if stage is None:
+                stage = client.stage(write.queue, app, number, task.partition, task.attempt)
             columns = written(batch)
             stage.push_many(columns.bodies, headers=columns.headers, keys=columns.keys)
-    return Staged(app, number, task.partition, task.attempt, stage.close())
+    if stage is None:
+        return Staged(app, number, None)
+    return Staged(app, number, stage.winner, stage.close())
 
 
-def skip(app: str, number: int, task: Task, rows: Iterable[pa.RecordBatch]) -> Staged:
+def skip(app: str, number: int, rows: Iterable[pa.RecordBatch]) -> Staged:
     """The batch is published: its rows are only read, as Spark expects."""
     for _ in rows:
         pass
-    return Staged(app, number, task.partition, task.attempt, 0, already=True)
+    return Staged(app, number, None)
 
 
 def publish(write: Write, staged: Sequence[Staged]) -> None:
@@ -77,7 +79,7 @@ def publish(write: Write, staged: Sequence[Staged]) -> None:
     app, number = staged[0].app, staged[0].batch
     if any((each.app, each.batch) != (app, number) for each in staged):
         raise UsageError(f"the tasks of one batch wrote as {sorted({each.app for each in staged})}")
-    winners = [(each.partition, each.attempt) for each in staged if not each.already]
+    winners = [each.winner for each in staged if each.winner is not None]
     if not winners:
         return
     done = write.access.client().publish(write.queue, app, number, winners)

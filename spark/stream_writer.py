@@ -43,7 +43,7 @@ class WeftStreamWriter(DataSourceStreamArrowWriter):
             return stage(options, app, task.batch, task, iterator)
         if last > task.batch:
             raise _rewound(options.queue, app, last, task.batch)
-        return skip(app, task.batch, task, iterator)
+        return skip(app, task.batch, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         staged = [each for each in messages if isinstance(each, Staged)]

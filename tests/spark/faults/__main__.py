@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.spark.conftest import why_no_java
+from tests.spark.session import why_no_java
 
 from .outcome import Outcome, judged, markdown
 from .scenario import SCENARIOS

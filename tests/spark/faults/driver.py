@@ -17,7 +17,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tests.spark.conftest import quick
+from tests.spark.session import quick
 
 from .faulty import FaultySource
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +12,7 @@ from typing import Final
 
 import pyspark
 
-from tests.spark.conftest import ROOT
+from tests.spark.session import environment
 
 START_S_MAX: Final = 60.0
 _MASTER: Final = re.compile(r"Starting Spark master at (spark://\S+)")
@@ -67,23 +65,17 @@ class SparkCluster:
     def _run(self, name: str, role: str, *flags: str) -> None:
         home = Path(pyspark.__file__).parent
         kind = f"org.apache.spark.deploy.{role.lower()}.{role}"
-        # The path is found by workers' executors through their own environment.
-        environment = os.environ | {
-            "SPARK_HOME": str(home),
-            "PYTHONPATH": str(ROOT),
-            "PYSPARK_PYTHON": sys.executable,
-            "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_NO_DAEMONIZE": "1",
-        }
+        variables = environment() | {"SPARK_HOME": str(home), "SPARK_DAEMON_MEMORY": "256m"}
+        variables.pop("SPARK_LOCAL_IP")  # each worker has an address of its own
         with (self._folder / f"{name}.log").open("wb") as log:
             self._processes.append(
                 subprocess.Popen(
                     [str(home / "bin" / "spark-class"), kind, *flags],
-                    env=environment,
+                    env=variables,
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
-                )  # fmt: skip
+                )
             )
 
     def _awaited(self, name: str, pattern: re.Pattern[str]) -> str:

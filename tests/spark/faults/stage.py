@@ -1,4 +1,4 @@
-"""Where a scenario is played: nodes, queues, drivers in processes of their own, and what came out."""
+"""Where a scenario is played: nodes, queues, drivers in processes of their own; what came out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from tests.spark.conftest import ROOT
+from tests.spark.session import ROOT, environment
 from weft.client.sync import Client
 from weft.testing import Cluster
 
@@ -34,15 +34,10 @@ class DriverProcess:
         self.file = file
         self.log = file.with_suffix(".log")
         file.write_bytes(msgspec.json.encode(job))
-        environment = os.environ | {
-            "PYTHONPATH": str(ROOT),
-            "PYSPARK_PYTHON": sys.executable,
-            "SPARK_LOCAL_IP": "127.0.0.1",
-        }
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.spark.faults.driver", str(file)],
-                cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                cwd=ROOT, env=environment(), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             )  # fmt: skip
 
     def _end(self) -> int:
