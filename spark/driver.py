@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from weft import limits
-from weft.errors import ReservationLost
+from weft.errors import InvalidArgument, ReservationLost
 
 from .offset import Offset
 from .options import StreamRead
@@ -78,7 +78,7 @@ class Driver:
         for number in numbers:
             try:
                 yield self.subscription.describe(number)
-            except ReservationLost as error:
+            except (InvalidArgument, ReservationLost) as error:  # acked or unknown; given back
                 self._lost(f"reservation {number} is in the checkpoint and is gone: {error}")
 
     # --- inside -----------------------------------------------------------------------------

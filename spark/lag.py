@@ -26,7 +26,8 @@ class Lag:
 
     query: str
     batch: int
-    source: str
+    queue: str
+    subscription: str
     #: Messages that wait in the queue and are not reserved, their bytes, and the age of the oldest.
     messages: int
     bytes: int
@@ -41,7 +42,7 @@ class Lag:
             behind += f", the oldest {self.oldest_ms / 1000:.1f} s old"
         return (
             f"{self.query}: batch {self.batch}, {self.rows:,} rows at {self.rows_per_s:,.0f}/s; "
-            f"{self.source}: {behind}"
+            f"{self.queue}: {behind}"
         )
 
 
@@ -72,7 +73,8 @@ def lags(progress: dict[str, Any]) -> list[Lag]:
         Lag(
             progress.get("name") or progress["id"],
             progress["batchId"],
-            source["description"],
+            latest["queue"],
+            latest["subscription"],
             latest["backlog"],
             latest["backlogBytes"],
             latest["oldestMs"],

@@ -73,10 +73,13 @@ class WeftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         self.driver.only_what_waits()
 
-    def reportLatestOffset(self) -> dict[str, int]:
+    def reportLatestOffset(self) -> dict[str, int | str]:
+        """Python sources have no metrics of their own: what waits is told here, see `lag`."""
         stats = self.driver.subscription.stats()
         return {
             "r": stats.reserved_through,
+            "queue": stats.queue,
+            "subscription": stats.subscription,
             "backlog": stats.backlog_messages,
             "backlogBytes": stats.backlog_bytes,
             "oldestMs": stats.oldest_ms,

@@ -137,7 +137,12 @@ def session(master: str) -> SparkSession:
     # The Python that executors start is this one, which has weft and Arrow.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName("clicks").master(master)
-    settings = {"spark.sql.shuffle.partitions": "2", "spark.ui.enabled": "false"}
+    settings = {
+        "spark.python.daemon.module": "weft.spark.daemon",  # Python workers start quicker
+        "spark.sql.shuffle.partitions": "2",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
     if master.startswith("local"):
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     for name, value in settings.items():
@@ -156,7 +161,9 @@ def main() -> int:
         servers = asked.servers
         if not servers:
             print(f"starting {asked.nodes} nodes", flush=True)
-            servers = ",".join(stack.enter_context(cluster(asked.nodes)).servers)
+            nodes = stack.enter_context(cluster(asked.nodes))
+            nodes.settled()
+            servers = ",".join(nodes.servers)
         client = stack.enter_context(weft.connect(servers))
         client.create_queue("clicks")
         client.create_queue("hits")
