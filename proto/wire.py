@@ -6,8 +6,9 @@ refused before any code sees it. Every struct is an array on the wire whose firs
 verb; fields are only ever added at the end, with a default.
 
 Payload frames carry message batches as they are stored (see ``Payload``): the node does not take
-them apart on the way in or out unless a pop wants a part of a batch. ``Push`` has exactly one
-payload frame, ``Popped`` and ``Peeked`` have one per lent range, every other verb has none.
+them apart on the way in or out unless a pop wants a part of a batch. ``Push`` and ``Stage`` have
+exactly one payload frame, ``Popped`` and ``Peeked`` have one per lent range, every other verb has
+none. Subscriptions and stages are in ``streams``.
 
 The gRPC service fills the same structs, so one handler stands behind both wires.
 """
@@ -17,6 +18,9 @@ from __future__ import annotations
 import msgspec
 
 from .settings import Settings
+from .streams import INNER_REQUESTS, STREAM_ANSWERS, STREAM_REQUESTS
+from .verb import Answer as Answer
+from .verb import Request as Request
 
 #: Raised when an old peer could misread a new frame; a node refuses any other.
 WIRE_VERSION = 1
@@ -31,10 +35,6 @@ class Payload(msgspec.Struct, array_like=True, frozen=True):
 
 
 # --- requests ---------------------------------------------------------------------------------
-
-
-class Request(msgspec.Struct, array_like=True, frozen=True):
-    """Base of all requests."""
 
 
 class Push(Request, frozen=True, tag="push"):
@@ -207,13 +207,9 @@ QUEUE_REQUESTS = (
 )  # fmt: skip
 TABLE_REQUESTS = Insert | Lookup | Remove | Append | CompareAndSwap
 CLUSTER_REQUESTS = Where | CatchUp | View | Status | ClusterStatus | Join | Leave
-AnyRequest = QUEUE_REQUESTS | TABLE_REQUESTS | CLUSTER_REQUESTS
+AnyRequest = QUEUE_REQUESTS | TABLE_REQUESTS | CLUSTER_REQUESTS | STREAM_REQUESTS | INNER_REQUESTS
 
 # --- answers ----------------------------------------------------------------------------------
-
-
-class Answer(msgspec.Struct, array_like=True, frozen=True):
-    """Base of all answers."""
 
 
 class Failure(Answer, frozen=True, tag="failure"):
@@ -293,6 +289,11 @@ class QueueInfo(msgspec.Struct, array_like=True, frozen=True):
     expired_leases: int
     duplicates: int
     waiting_pops: int
+    #: Held for subscriptions, and staged but not published.
+    reserved: int = 0
+    staged: int = 0
+    #: Bytes that are neither.
+    backlog_bytes: int = 0
 
 
 class Queues(Answer, frozen=True, tag="queues"):
@@ -350,7 +351,7 @@ class ViewInfo(Answer, frozen=True, tag="view"):
     nodes: list[NodeInfo]
     wire_version: int = WIRE_VERSION
     #: For each partition the place of its primary in `nodes`.
-    primaries: list[int] = []
+    primaries: list[int] = msgspec.field(default_factory=list)
 
 
 class PlaceInfo(msgspec.Struct, array_like=True, frozen=True):
@@ -412,6 +413,7 @@ class StatusInfo(Answer, frozen=True, tag="status"):
 AnyAnswer = (
     Failure | Pushed | Popped | Peeked | Settled | Queues | Created | Done
     | Value | Swapped | Nodes | ViewInfo | StatusInfo | ClusterInfo | Joined
+    | STREAM_ANSWERS
 )  # fmt: skip
 
 # --- frames -----------------------------------------------------------------------------------

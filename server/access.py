@@ -8,8 +8,10 @@ verb that is not in the table is denied, so a new one cannot be forgotten.
 | permission | lets                                                                    |
 |------------|-------------------------------------------------------------------------|
 | push       | push to the queue                                                       |
-| consume    | pop, peek, ack, nack and extend                                         |
-| admin      | create, update, delete, purge and redrive the queue; with ``*`` join and |
+|            | (stage, publish and abort are pushes)                                   |
+| consume    | pop, peek, ack, nack and extend; subscriptions                          |
+| admin      | create, update, delete, purge and redrive the queue; release and delete |
+|            | subscriptions; with ``*`` join and                                      |
 |            | leave                                                                   |
 | watch      | list queues and read the figures, of names that the pattern covers      |
 | table      | every verb of the hash table, by key                                    |
@@ -26,7 +28,7 @@ from fnmatch import fnmatchcase
 from typing import Final, Protocol
 
 from weft.errors import InvalidArgument, PermissionDenied, Unauthenticated
-from weft.proto import wire
+from weft.proto import streams, wire
 
 PERMISSIONS: Final = ("push", "consume", "admin", "watch", "table")
 #: Letters of names and ``*``, which stands for any of them, also none.
@@ -40,6 +42,19 @@ _NEEDS: Final[dict[type, str]] = {
     wire.Ack: "consume",
     wire.Nack: "consume",
     wire.Extend: "consume",
+    streams.OpenSubscription: "consume",
+    streams.Reserve: "consume",
+    streams.DescribeReservation: "consume",
+    streams.ReadReserved: "consume",
+    streams.AckThrough: "consume",
+    streams.Heartbeat: "consume",
+    streams.ReleaseAll: "admin",
+    streams.DeleteSubscription: "admin",
+    streams.Stage: "push",
+    streams.CloseStage: "push",
+    streams.Publish: "push",
+    streams.Abort: "push",
+    streams.LastPublished: "push",
     wire.CreateQueue: "admin",
     wire.UpdateQueue: "admin",
     wire.DeleteQueue: "admin",
@@ -51,6 +66,10 @@ _NEEDS: Final[dict[type, str]] = {
     wire.Append: "table",
     wire.CompareAndSwap: "table",
 }
+#: Any grant on the queue will do.
+_FIGURES: Final = (
+    wire.DescribeQueue, wire.Where, streams.SubscriptionStats, streams.ListSubscriptions,
+)  # fmt: skip
 #: Verbs that any principal may use.
 _FOR_ALL: Final = (wire.View, wire.Status, wire.ClusterStatus)
 #: Verbs that need ``admin:*``.
@@ -101,7 +120,7 @@ def allow(principal: Principal, verb: type, name: str) -> bool:
     grants = principal.grants
     if (needs := _NEEDS.get(verb)) is not None:
         return any(grant.permission == needs and grant.names(name) for grant in grants)
-    if verb in (wire.DescribeQueue, wire.Where):
+    if verb in _FIGURES:
         return any(grant.permission != "table" and grant.names(name) for grant in grants)
     if verb is wire.ListQueues:
         return any(g.permission in ("watch", "admin") and g.covers(name) for g in grants)

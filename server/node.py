@@ -333,7 +333,7 @@ class Node:
         self._handle(asked.request, asked.payload, asked.ticket, plain=True)
 
     def _send(self, answered: Answered) -> None:
-        to, answer, payload, _ = answered
+        to, answer, payload = answered[:3]
         if isinstance(to, Caller):
             sent = self._edge.send(to, answer, payload)
         else:

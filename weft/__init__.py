@@ -14,6 +14,7 @@ from weft.errors import (
     Busy,
     ConnectionLost,
     DeadlineExceeded,
+    Fenced,
     GatewayFailed,
     InvalidArgument,
     LeaseLost,
@@ -27,12 +28,14 @@ from weft.errors import (
     QueueInUse,
     QueueNotFound,
     Refused,
+    ReservationLost,
     ShuttingDown,
     StorageError,
     StorageFull,
     StoreDamaged,
     StoreLocked,
     StoreVersion,
+    SubscriptionNotFound,
     TooLarge,
     Unauthenticated,
     Unavailable,
@@ -48,7 +51,11 @@ if TYPE_CHECKING:
     from weft.client.message import Message
     from weft.client.producer_sync import Producer
     from weft.client.queue_sync import Queue
+    from weft.client.reservation import Reservation, ReservedBatch, Slice
+    from weft.client.staging import Published
     from weft.client.stats import QueueStats
+    from weft.client.subscription import SubscriptionStats
+    from weft.client.subscription_sync import Stage, Subscription
     from weft.client.sync import Client, connect
 
     __version__: str
@@ -60,6 +67,7 @@ __all__ = [
     "ConnectionLost",
     "Consumer",
     "DeadlineExceeded",
+    "Fenced",
     "GatewayFailed",
     "InvalidArgument",
     "LeaseLost",
@@ -71,6 +79,7 @@ __all__ = [
     "PermissionDenied",
     "Producer",
     "ProtocolError",
+    "Published",
     "Queue",
     "QueueExists",
     "QueueFull",
@@ -78,12 +87,20 @@ __all__ = [
     "QueueNotFound",
     "QueueStats",
     "Refused",
+    "Reservation",
+    "ReservationLost",
+    "ReservedBatch",
     "ShuttingDown",
+    "Slice",
+    "Stage",
     "StorageError",
     "StorageFull",
     "StoreDamaged",
     "StoreLocked",
     "StoreVersion",
+    "Subscription",
+    "SubscriptionNotFound",
+    "SubscriptionStats",
     "Tls",
     "TooLarge",
     "Unauthenticated",
@@ -103,6 +120,13 @@ _LAZY = {
     "Producer": "weft.client.producer_sync",
     "Queue": "weft.client.queue_sync",
     "QueueStats": "weft.client.stats",
+    "Published": "weft.client.staging",
+    "Reservation": "weft.client.reservation",
+    "ReservedBatch": "weft.client.reservation",
+    "Slice": "weft.client.reservation",
+    "Stage": "weft.client.subscription_sync",
+    "Subscription": "weft.client.subscription_sync",
+    "SubscriptionStats": "weft.client.subscription",
     "Tls": "weft.client.credentials",
     "connect": "weft.client.sync",
 }

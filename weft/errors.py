@@ -11,12 +11,15 @@ WeftError
 │   ├── QueueNotFound         no queue of that name
 │   ├── QueueExists           it exists, with other settings
 │   ├── QueueInUse            another queue names it as its dead letter
+│   ├── SubscriptionNotFound  no subscription of that name
 │   └── MissingExtra          this command needs an extra that is not installed
 ├── Refused                   the caller may not do this
 │   ├── Unauthenticated       no token, or one that is unknown, revoked or expired
 │   └── PermissionDenied      the token does not grant it
 ├── LeaseLost                 the receipt is stale: the message was, or will be, delivered again
 │   └── AlreadySettled        this very message was acked or nacked before
+├── Fenced                    somebody newer has taken over: this one must stop
+├── ReservationLost           what was reserved is gone: given back, purged, or acked
 ├── Busy                      the node refuses for now; nothing was changed
 │   ├── QueueFull             the queue holds max_messages
 │   ├── StorageFull           the disk is at its free-space reserve; acks still work
@@ -86,6 +89,12 @@ class QueueInUse(UsageError):
     code = "QUEUE_IN_USE"
 
 
+class SubscriptionNotFound(UsageError):
+    """No subscription of that name."""
+
+    code = "SUBSCRIPTION_NOT_FOUND"
+
+
 class MissingExtra(UsageError):
     """This command needs an extra that is not installed."""
 
@@ -120,6 +129,19 @@ class AlreadySettled(LeaseLost):
     """This very message was acked or nacked before."""
 
     code = "ALREADY_SETTLED"
+
+
+class Fenced(WeftError):
+    """Somebody newer has taken over: an older holder of a subscription, or an attempt at a batch
+    that is published already, must stop."""
+
+    code = "FENCED"
+
+
+class ReservationLost(WeftError):
+    """What was reserved is not there any more: it was given back to the queue, purged, or acked."""
+
+    code = "RESERVATION_LOST"
 
 
 class Busy(WeftError):

@@ -12,9 +12,13 @@ from typing import Final
 from weft.dht import placement
 from weft.persistence import layout
 
+from . import app as apps
+from . import hold as holds
+from . import ledger as ledgers
+from . import stage
 from .batch import Batch
 from .dedup import expiry_slice
-from .queue import Queue
+from .queue import Queue, created_of
 from .state import State
 
 #: Batches, parts or records per round.
@@ -36,10 +40,30 @@ def sweep(state: State, dead: Queue) -> Generator[None]:
         state.changed(batch)
         if number % STEP == 0:
             yield
+    held = [hold for hold in state.holds.by_key.values() if hold.record.queue == dead.id]
+    yield from holds.end(state, held, put_back=False)
+    drop_ownerless(state, dead.created)
     state.dying.remove(dead)
     partition = placement.of_text(dead.name, state.partitions)
     if dead.settings.ordered and partition in state.led:
         state.overlay.delete(layout.leases(partition, dead.id))
+
+
+def drop_ownerless(state: State, created: int | None = None) -> None:
+    """Removes what subscriptions and apps had at queues that are no more (or at a certain one)."""
+
+    def gone(queue: int) -> bool:
+        return queue not in state.by_created and created in (None, queue)
+
+    for ledger in [each for each in state.ledgers.values() if gone(each.queue)]:
+        ledgers.drop(state, ledger)
+    for app in [each for each in state.apps.values() if gone(each.queue)]:
+        apps.drop(state, app)
+    for key in [key for key in state.fences if gone(key[1])]:
+        stage.drop_fence(state, key)
+    for hold in list(state.holds.by_key.values()):
+        if gone(created_of(hold.record.queue)) and not hold.pieces:
+            holds.dissolve(state, hold)
 
 
 def remove(state: State, garbage: list[Batch]) -> Generator[None]:

@@ -199,6 +199,8 @@ def _sum(one: wire.QueueInfo, two: wire.QueueInfo) -> wire.QueueInfo:
         one.pushed + two.pushed, one.delivered + two.delivered, one.acked + two.acked,
         one.dead_lettered + two.dead_lettered, one.expired_leases + two.expired_leases,
         one.duplicates + two.duplicates, one.waiting_pops + two.waiting_pops,
+        one.reserved + two.reserved, one.staged + two.staged,
+        one.backlog_bytes + two.backlog_bytes,
     )  # fmt: skip
 
 
