@@ -14,7 +14,8 @@ from .offset import Offset
 from .options import StreamRead
 
 if TYPE_CHECKING:
-    from weft.client.subscription_sync import Reservation, Subscription
+    from weft.client.reservation import Reservation
+    from weft.client.subscription_sync import Subscription
 
 log = logging.getLogger(__name__)
 

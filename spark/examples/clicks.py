@@ -126,9 +126,11 @@ def plot(rows: list[tuple[datetime, int]], file: Path) -> bool:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(8, 4))
-    axes.bar([minute for minute, _ in rows], [hits for _, hits in rows], width=0.8 / 1440)
-    axes.set(xlabel="minute", ylabel="hits", title="Hits per minute, through Weft and Spark")
-    figure.autofmt_xdate()
+    begin = rows[0][0]
+    minutes = [(minute - begin).total_seconds() / 60 for minute, _ in rows]
+    axes.bar(minutes, [hits for _, hits in rows])
+    axes.set(xlabel=f"minutes since {begin:%H:%M}", ylabel="hits")
+    axes.set_title("Hits per minute, through Weft and Spark")
     figure.savefig(file, dpi=120, bbox_inches="tight")
     return True
 
