@@ -172,6 +172,7 @@ def session() -> SparkSession:
     builder = SparkSession.builder.master(f"local[{TASKS}]").appName("bench")
     settings = {
         "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": "2g",

@@ -38,6 +38,7 @@ def quick(builder: SparkSession.Builder) -> SparkSession.Builder:
     """What makes Spark quick to start and small queries quick to run."""
     settings = {
         "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": "1g",

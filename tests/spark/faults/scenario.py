@@ -28,8 +28,9 @@ def _killed_at(point: str) -> Callable[[Stage], None]:
     def play(stage: Stage) -> None:
         queries = ("a", "b") if point in {"reserved", "logged", "mid-read"} else ("a",)
         for query in queries:
-            driver = stage.start(query=query, point=point, action="kill-driver")
-            driver.dies()
+            stage.reset()
+            stage.start(query=query, point=point, action="kill-driver").dies()
+            stage.sprung()
         stage.start().ends()
 
     return play

@@ -101,6 +101,7 @@ class Stage:
         self._client: Client = cluster.client()
         self._drivers: list[DriverProcess] = []
         self._killed: int | None = None
+        self._traps = 0
         self.pushed: list[str] = []
         for name in ("in-a", "in-b", "out-a"):
             self._client.create_queue(name)
@@ -123,7 +124,8 @@ class Stage:
 
     def reset(self) -> None:
         """A fresh trap for the next driver."""
-        self._trap = self.folder / f"trap-{len(self._drivers)}"
+        self._traps += 1
+        self._trap = self.folder / f"trap-{self._traps}"
         self._trap.mkdir(parents=True)
 
     def sprung(self) -> None:
@@ -197,10 +199,11 @@ class Stage:
     def left_over(self) -> dict[str, int]:
         """What should be nothing at the end."""
         left = {}
-        for name in ("a", "b"):
-            stats = self._client.subscription(f"in-{name}", f"faults-{name}").stats()
-            left[f"reserved in-{name}"] = stats.reserved_messages
-            left[f"waiting in-{name}"] = stats.backlog_messages
+        for name in ("in-a", "in-b", "out-a"):
+            stats = self._client.queue(name).stats()
+            left[f"waiting in {name}"] = stats.ready + stats.leased
+            left[f"reserved in {name}"] = stats.reserved
+            left[f"staged in {name}"] = stats.staged
         return left
 
     def close(self) -> None:
