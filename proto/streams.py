@@ -169,12 +169,16 @@ class LastPublished(Request, frozen=True, tag="last_published"):
 
 class BeginReserve(Request, frozen=True, tag="begin_reserve"):
     """To the subscription's home: this attempt at a number replaces every earlier one. The answer
-    is its token, greater than any before."""
+    is its token, greater than any before.
+
+    Unless it is `sure` that something waits, one that follows an attempt which came to nothing is
+    answered 0, and nothing is written: a reader that asks over and over costs no disk."""
 
     queue: str
     subscription: str
     epoch: int
     number: int
+    sure: bool
 
 
 class SealReservation(Request, frozen=True, tag="seal_reservation"):

@@ -31,6 +31,7 @@ from .calls import Calls
 from .config import Config
 from .gate import Gate
 from .grpc_services import ClusterService, QueueService, TableService
+from .grpc_streams import StreamService
 from .log import fields
 
 log = logging.getLogger(__name__)
@@ -127,6 +128,7 @@ class GrpcEdge:
         add: Any = weft_pb2_grpc
         add.add_QueueServicer_to_server(QueueService(gate, asking, self.calls), server)
         add.add_TableServicer_to_server(TableService(gate, asking, self.calls), server)
+        add.add_StreamServicer_to_server(StreamService(gate, asking, self.calls), server)
         add.add_ClusterServicer_to_server(ClusterService(gate, asking, self.calls), server)
         health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
         named = (*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME)

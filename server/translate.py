@@ -84,6 +84,9 @@ def queue_description(info: wire.QueueInfo) -> pb.QueueDescription:
         expired_leases=info.expired_leases,
         duplicates=info.duplicates,
         waiting_pops=info.waiting_pops,
+        reserved=info.reserved,
+        staged=info.staged,
+        backlog_bytes=info.backlog_bytes,
     )
 
 

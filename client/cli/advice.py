@@ -13,12 +13,16 @@ TRY: Final[dict[str, str]] = {
     "QUEUE_EXISTS": "`weft queue show NAME` shows its settings, `weft queue update` changes them",
     "QUEUE_IN_USE": "cut the other queue loose first: `weft queue update NAME --max-deliveries 0"
     " --dead-letter ''`",
+    "SUBSCRIPTION_NOT_FOUND": "`weft subscription list QUEUE` shows those that there are",
     "MISSING_EXTRA": "install what is missing, then run the command again",
     "REFUSED": "ask whoever runs the node",
     "UNAUTHENTICATED": "name a token in WEFT_TOKEN; `weft token create` makes one",
     "PERMISSION_DENIED": "ask for a token with such a grant; `weft token list` shows what there is",
     "LEASE_LOST": "the message comes again: pop it again, or give the queue a longer --lease-ms",
     "ALREADY_SETTLED": "nothing: it was settled before",
+    "FENCED": "somebody newer has taken over: stop the older one",
+    "RESERVATION_LOST": "its messages are in the queue again, or gone: `weft subscription show"
+    " QUEUE NAME` says how far it is",
     "BUSY": "run the command again in a moment",
     "QUEUE_FULL": "consume from the queue, or raise its limit: `weft queue update NAME"
     " --max-messages N`",

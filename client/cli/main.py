@@ -33,6 +33,9 @@ COMMANDS: Final[dict[str, Place]] = {
     "serve": Place("weft.server.command", "serve", "Run a node on this machine."),
     "cluster": Place(f"{_HERE}.cluster.command", "cluster", "Start, look at and shrink a cluster."),
     "queue": Place(f"{_HERE}.queue", "queue", "Create, list, show, change and empty queues."),
+    "subscription": Place(
+        f"{_HERE}.subscription", "subscription", "List, show, release and delete subscriptions."
+    ),
     "push": Place(f"{_HERE}.push", "push", "Put messages into a queue."),
     "pop": Place(f"{_HERE}.pop", "pop", "Take messages from a queue and print their bodies."),
     "peek": Place(f"{_HERE}.peek", "peek", "Look at a queue's next messages."),

@@ -115,6 +115,8 @@ def load(state: State, partition: int) -> None:
             state.publishing.add(app.key)
     for key, data in state.overlay.scan(*ranges(layout.CLOSED, partition)):
         created, name, batch, token = layout.unpack_closed(key)
+        if (created, name) not in state.apps:  # one that has published nothing yet
+            state.apps[created, name] = App(partition, created, name, AppRecord())
         state.apps[created, name].closed[batch, token] = _decode_closed(data)
 
 

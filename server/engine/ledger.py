@@ -138,6 +138,11 @@ class Ledger:
     def live(self, state: State) -> None:
         self.record.seen = max(self.record.seen, state.now)
 
+    def save_seen(self, state: State) -> None:
+        """A sign of life alone is written down now and then."""
+        if state.now - self.written_seen >= _SEEN_US:
+            self.save(state)
+
     def release(self, state: State) -> int:
         """What is reserved is to go back; how many messages that are."""
         self.record.attempt = 0
@@ -241,9 +246,13 @@ def begin_reserve(state: State, request: streams.BeginReserve, to: object) -> No
         raise Overloaded(
             f"{ledger.name} has {limits.RESERVATIONS_MAX} reservations that are not acked: ack some"
         )
+    ledger.live(state)
+    if record.attempt == number and not request.sure:
+        ledger.save_seen(state)
+        state.answer(to, wire.Done(0), (), {ledger.partition}, sure=True)
+        return
     record.attempt = number
     record.token += 1
-    ledger.live(state)
     ledger.save(state)
     state.answer(to, wire.Done(record.token), (), {ledger.partition})
 
@@ -291,8 +300,7 @@ def ack_through(state: State, request: streams.AckThrough, to: object) -> None:
 def heartbeat(state: State, request: streams.Heartbeat, to: object) -> None:
     ledger = _held(state, request.queue, request.subscription, request.epoch)
     ledger.live(state)
-    if state.now - ledger.written_seen >= _SEEN_US:
-        ledger.save(state)
+    ledger.save_seen(state)
     state.answer(to, wire.Done(), (), {ledger.partition}, sure=True)
 
 

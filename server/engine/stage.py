@@ -129,10 +129,8 @@ def reveal(state: State, request: streams.Reveal, to: object) -> None:
         and hold.record.queue == queue.id
         and not hold.ending
     ]
-    winners.sort(key=lambda hold: hold.record.part)
     count = sum(hold.messages for hold in winners)
-    for hold in winners:
-        _reveal(state, queue, hold)
+    _reveal(state, queue, winners)
     losers = [hold for hold in found if hold not in winners]
     if losers:
         state.jobs.append(holds.end(state, losers, put_back=False))
@@ -145,9 +143,10 @@ def reveal(state: State, request: streams.Reveal, to: object) -> None:
     state.answer(to, wire.Done(count), (), set(request.partitions), sure=True)
 
 
-def _reveal(state: State, queue: Queue, hold: Hold) -> None:
-    """Its batches become as if they were pushed now, in the order in which they were staged."""
-    for batch_handle in sorted(hold.pieces):
+def _reveal(state: State, queue: Queue, winners: list[Hold]) -> None:
+    """Their batches become as if they were pushed now: part by part, in the order of staging."""
+    batches = sorted((hold.record.part, each) for hold in winners for each in hold.pieces)
+    for _, batch_handle in batches:
         key = handle.key(batch_handle)
         partition, lsn = handle.split_key(key)
         staged = state.head_of(key)
@@ -161,9 +160,10 @@ def _reveal(state: State, queue: Queue, hold: Hold) -> None:
         window = queue.window(partition, state.partitions)
         window.add(new.stamp, new.producer, new.batch, None, new.count)
         admit(state, queue, partition, lsn, new)
-    queue.pushed += hold.messages
-    holds.empty(queue, hold)
-    holds.dissolve(state, hold)
+    for hold in winners:
+        queue.pushed += hold.messages
+        holds.empty(queue, hold)
+        holds.dissolve(state, hold)
 
 
 def list_stages(state: State, request: streams.ListStages, to: object) -> None:

@@ -69,12 +69,23 @@ class _Share(NamedTuple):
 def reserve(cluster: Cluster, request: streams.Reserve, payload: Sequence[bytes]) -> Errand:
     _check(request)
     home = _home(cluster, request.queue, request.subscription)
-    begin = streams.BeginReserve(request.queue, request.subscription, request.epoch, request.number)
+    sure = False
     while True:
+        begin = streams.BeginReserve(
+            request.queue, request.subscription, request.epoch, request.number, sure
+        )
         said, frames = yield from at_primary(cluster, home, begin)
         if not isinstance(said, wire.Done):
             return said, frames
         token = said.count
+        if not token:
+            surveys = yield from _survey(cluster, request, token)
+            if isinstance(surveys, wire.Failure):
+                return surveys, ()
+            if not any(survey.bins for _, _, survey in surveys):
+                return streams.Reserved(None), ()
+            sure = True
+            continue
         attempt = yield from _attempt(cluster, request, token)
         if isinstance(attempt, wire.Failure):
             if not passes(attempt):

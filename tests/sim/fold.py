@@ -26,7 +26,7 @@ from .violation import Violation
 if TYPE_CHECKING:
     from weft.dht.replica import Replica
 
-_STATE = b"hdeptq"
+_STATE = b"acdefhkpqtuv"
 
 
 class Rows:
