@@ -30,7 +30,7 @@ from weft.spark.stream_writer import WeftStreamWriter
 POINTS: Final = ("reserved", "logged", "mid-read", "mid-write", "staged", "published")
 #: Nothing springs in the first batches: there should be something to lose.
 BATCH_MIN: Final = 1
-WAIT_S_MAX: Final = 60.0
+WAIT_S_MAX: Final = 150.0
 SLOW_S: Final = 6.0
 
 
