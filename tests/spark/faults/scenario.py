@@ -31,6 +31,7 @@ def _killed_at(point: str) -> Callable[[Stage], None]:
             stage.reset()
             stage.start(query=query, point=point, action="kill-driver").dies()
             stage.sprung()
+            stage.push_more()  # the other query may have come to its end
         stage.start().ends()
 
     return play
