@@ -198,21 +198,24 @@ def measured(asked: argparse.Namespace) -> dict[str, list[float]]:
         queries = {name: run for name, run in bench.queries().items() if name in wanted}
         for run in queries.values():  # compilers and caches
             run(asked.rows // 10)
-        rates: dict[str, list[float]] = {name: [] for name in queries}
+        rates: dict[str, list[float]] = {}
+        if asked.json and asked.json.exists():
+            rates = json.loads(asked.json.read_text())
         for number in range(asked.rounds):
+            fresh = {}
             for name, run in queries.items():
-                rates[name].append(run(asked.rows))
-                print(f"{number + 1}  {name:<15} {rates[name][-1]:>12,.0f} rows/s", flush=True)
+                fresh[name] = run(asked.rows)
+                print(f"{number + 1}  {name:<15} {fresh[name]:>12,.0f} rows/s", flush=True)
+            for name, rate in fresh.items():
+                rates.setdefault(name, []).append(rate)
+            if asked.json:
+                asked.json.write_text(json.dumps(rates, indent=1) + "\n")
     return rates
 
 
 def main() -> int:
     asked = _arguments()
     rates = measured(asked)
-    if asked.json:
-        known = json.loads(asked.json.read_text()) if asked.json.exists() else {}
-        rates = {name: known.get(name, []) + rates.get(name, []) for name in {**known, **rates}}
-        asked.json.write_text(json.dumps(rates, indent=1) + "\n")
     ok = True
     for name, peer in PAIRS.items():
         if rates.get(name) and rates.get(peer):

@@ -29,6 +29,8 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from weft.errors import Unavailable
+
 from .arrow import arrow_schema
 from .driver import Driver
 from .offset import Offset
@@ -73,9 +75,12 @@ class WeftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         self.driver.only_what_waits()
 
-    def reportLatestOffset(self) -> dict[str, int | str]:
+    def reportLatestOffset(self) -> dict[str, int | str] | None:
         """Python sources have no metrics of their own: what waits is told here, see `lag`."""
-        stats = self.driver.subscription.stats()
+        try:
+            stats = self.driver.subscription.stats()
+        except Unavailable:  # no reason to stop a query
+            return None
         return {
             "r": stats.reserved_through,
             "queue": stats.queue,

@@ -223,6 +223,7 @@ def test_the_backlog_is_reported(make: Make, client: Client, queue: str) -> None
     end = step(reader, {"r": 0})
     time.sleep(0.02)
     report = reader.reportLatestOffset()
+    assert report is not None
     oldest_ms, size = report.pop("oldestMs"), report.pop("backlogBytes")
     assert report == {"r": end["r"], "queue": queue, "subscription": "s", "backlog": 5}
     assert int(size) > 0
