@@ -13,13 +13,14 @@ from functools import cache
 from itertools import accumulate, chain
 from typing import Any, Final, TypeVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from weft.errors import InvalidArgument
-from weft.ids import INDEX_BITS, MessageId
+from weft.ids import INDEX_BITS
 
 _INDEXES: Final = 1 << INDEX_BITS
 
@@ -106,7 +107,7 @@ def _column(field: pa.Field, queue: str, messages: Messages, offset: int) -> pa.
             stamps = [run.pushed_ms * 1000 for run in messages.runs]
             return _by_run(messages.runs, stamps, pa.int64()).cast(field.type)
         case "message_id":
-            return _concatenated([_ids(run) for run in messages.runs], field.type)
+            return _ids(messages.runs)
         case "delivery_count":
             return _by_run(messages.runs, [run.deliveries for run in messages.runs], field.type)
         case "headers":
@@ -119,28 +120,17 @@ def _utf8(texts: list[str | None]) -> pa.Array:
 
 
 def _by_run(runs: Sequence[Run], values: list[int], kind: pa.DataType) -> pa.Array:
-    if len(runs) == 1:
-        return pa.repeat(pa.scalar(values[0], kind), runs[0].count)
-    parts = [
-        pa.repeat(pa.scalar(value, kind), run.count)
-        for run, value in zip(runs, values, strict=True)
-    ]
-    return _concatenated(parts, kind)
+    """A value for each run as one for each of its messages."""
+    return pa.array(np.repeat(values, _counts(runs)), kind)
 
 
-def _concatenated(parts: list[pa.Array], kind: pa.DataType) -> pa.Array:
-    return pa.concat_arrays(parts) if parts else pa.array([], kind)
+def _counts(runs: Sequence[Run]) -> np.ndarray[Any, np.dtype[np.int64]]:
+    return np.array([run.count for run in runs], np.int64)
 
 
 def _counted(count: int) -> pa.Array:
     """0 to count - 1."""
-    global _numbers
-    if len(_numbers) < count:
-        _numbers = pa.array(range(2 * count), pa.int64())
-    return _numbers.slice(0, count)
-
-
-_numbers = pa.array([], pa.int64())
+    return pa.array(np.arange(count))
 
 
 @cache
@@ -148,10 +138,20 @@ def _last_digits() -> pa.Array:
     return pa.array([f"{index:04x}" for index in range(_INDEXES)], pa.string())
 
 
-def _ids(run: Run) -> pa.Array:
-    first_digits = str(MessageId.of(run.partition, run.producer, run.batch, 0))[:-4]
-    last = _last_digits().slice(run.first, run.count)
-    return pc.binary_join_element_wise(first_digits, last, "")
+def _ids(runs: Sequence[Run]) -> pa.Array:
+    counts = _counts(runs)
+    # As `MessageId` is written, without its index.
+    first_digits: Any = [f"{run.partition:04x}{run.producer:014x}{run.batch:010x}" for run in runs]
+    if len(runs) == 1:
+        (first_digits,) = first_digits
+    else:
+        first_digits = pa.array(first_digits).take(
+            pa.array(np.repeat(np.arange(len(runs)), counts))
+        )
+    # Each message's index: its run's first, and its place in the run.
+    begins = np.array([run.first for run in runs]) - (np.cumsum(counts) - counts)
+    indexes = np.arange(counts.sum()) + np.repeat(begins, counts)
+    return pc.binary_join_element_wise(first_digits, _last_digits().take(pa.array(indexes)), "")
 
 
 def _headers(column: list[dict[str, str] | None] | None, count: int, kind: pa.DataType) -> pa.Array:
