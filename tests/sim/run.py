@@ -35,10 +35,10 @@ def simulate(seed: int, options: Options | None = None, mutant: str = "") -> Wor
 def _simulate(world: World) -> None:
     clients, counters = Clients(world), Counters(world)
     world.build()
-    until(world, lambda: settled.whole(world), 10 * SECOND)
+    _until(world, lambda: settled.whole(world), 10 * SECOND)
     for queue in clients.queues:
         clients.make(queue)
-    until(world, lambda: settled.made(clients), 5 * SECOND)
+    _until(world, lambda: settled.made(clients), 5 * SECOND)
     world.network.weather = world.options.weather
     for batch in clients.prepare(world.options.pushes):
         world.after(world.rng.randrange(_WORK), partial(clients.push, batch))
@@ -51,16 +51,16 @@ def _simulate(world: World) -> None:
     world.run(world.now + _WORK)
     faults.heal(world)
     counters.running, clients.hurry = False, True
-    until(world, lambda: settled.consumed(world, clients), _HEAL_MAX)
+    _until(world, lambda: settled.consumed(world, clients), _HEAL_MAX)
     clients.consuming = False
     counters.check()
-    until(world, lambda: settled.level(world), _HEAL_MAX)
+    _until(world, lambda: settled.level(world), _HEAL_MAX)
     settled.states(world)
     lost = world.checker.ledger.lost
     world.checker.that(not lost, f"lost: {lost[:5]} of {len(lost)} were stored and never acked")
 
 
-def until(world: World, missing: Callable[[], str], most: int) -> None:
+def _until(world: World, missing: Callable[[], str], most: int) -> None:
     """Until nothing is missing; looked at now and then."""
     end = world.now + most
     while what := missing():

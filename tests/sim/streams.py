@@ -25,7 +25,7 @@ from weft.server.engine import stage
 
 from . import faults, settled
 from .actor import Actor, Acts, Answer, Asks, Sleeps, insist
-from .run import until
+from .run import _until as until
 from .violation import Violation
 from .world import SECOND, World
 
