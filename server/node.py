@@ -260,8 +260,7 @@ class Node:
                 loom.core.learn(self._views.get())
         loom.introduce()
         changes = loom.end()
-        if changes:
-            self._write(changes)
+        took = self._write(changes) if changes else 0.0
         self._say()
         if loom.view.version != self._known_version:
             self._know(loom.view)
@@ -271,21 +270,28 @@ class Node:
             # What it follows is about as large, replica by replica, as what it leads.
             live = led * loom.holds // loom.leads if loom.leads else self._store.size_bytes()
             self._compaction.look(live, self._space.free_bytes, full=self._space.full)
+        if changes:
+            self._count(changes, took)
         if changes or ready:
             self.round_times.observe(time.perf_counter() - began)
         if self._inbox.fd in ready:
             for look in self._inbox.take_looks():
                 look()
 
-    def _write(self, changes: list[Change]) -> None:
+    def _write(self, changes: list[Change]) -> float:
+        """Writes the round; the seconds of its sync, if it was one."""
         # What a node has promised and voted for is synced whatever the messages' durability is.
         sync = self._sync or any(key[:1] == NODE for key, _ in changes)
         began = time.perf_counter()
         self._store.write(changes, sync=sync)
+        return time.perf_counter() - began if sync else 0.0
+
+    def _count(self, changes: list[Change], sync_s: float) -> None:
+        """Who waits for an answer does not wait for the books."""
         self._commits += 1
-        if sync:
-            self.fsync_times.observe(time.perf_counter() - began)
-        self._space.written(sum(len(value) for _, value in changes if value))
+        if sync_s:
+            self.fsync_times.observe(sync_s)
+        self._space.written(sum([len(value) for _, value in changes if value]))
 
     def _say(self) -> None:
         sends, answers = self._loom.deliver()

@@ -43,7 +43,10 @@ _HEARTBEAT_MS: Final = 5000
 _FLUSH_MS: Final = 500
 #: Below this a copy is cheaper than keeping the buffer alive until another thread has sent it.
 _COPY_BELOW: Final = MIB
-_MORE_AT_ONCE: Final = zmq.NOBLOCK | zmq.SNDMORE
+#: Plain numbers: an enum's arithmetic is Python, and a request would pay for it.
+_AT_ONCE: Final = int(zmq.NOBLOCK)
+_MORE_AT_ONCE: Final = int(zmq.NOBLOCK | zmq.SNDMORE)
+_READABLE: Final = int(zmq.POLLIN)
 
 
 class Caller(NamedTuple):
@@ -108,17 +111,17 @@ class ZmqEdge:
             if size >= ROUND_BYTES_MAX:
                 break
             try:
-                peer = socket.recv(zmq.NOBLOCK)
+                peer = socket.recv(_AT_ONCE)
             except zmq.Again:
                 break
             frames: list[bytes] = []
             more = True  # a ROUTER puts the peer before at least one frame
             while more:
-                frame = socket.recv(zmq.NOBLOCK, copy=False)
+                frame = socket.recv(_AT_ONCE, copy=False)
                 frames.append(frame.bytes)
                 more = frame.more  # asking the socket costs more than receiving
             size += sum(map(len, frames))
-            last = not int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN  # cheaper than Again
+            last = not int(socket.getsockopt(zmq.EVENTS)) & _READABLE  # cheaper than Again
             try:
                 call = wire.decode_call(frames[0])
                 if call.version != wire.WIRE_VERSION:
@@ -141,7 +144,7 @@ class ZmqEdge:
         try:
             if not payload:
                 self.socket.send(caller.peer, _MORE_AT_ONCE)
-                self.socket.send(reply, zmq.NOBLOCK)
+                self.socket.send(reply, _AT_ONCE)
                 return True
             frames: list[bytes | zmq.Frame] = [caller.peer, reply, *payload]
             if size >= _COUNTED_BYTES_MIN:

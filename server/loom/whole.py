@@ -135,8 +135,9 @@ def _with_receipts(
 def everywhere(cluster: Cluster, request: wire.AnyRequest) -> Generator[
     Step, list[Said], list[tuple[str, Said]]
 ]:  # fmt: skip
-    """Every node that answers."""
-    nodes = [node for node in cluster.view.members if cluster.alive(node)]
+    """Every node that answers and may hold something of a queue: a witness never does."""
+    members = cluster.view.members
+    nodes = [node for node in members if cluster.alive(node) and not members[node].witness]
     said = yield [Question(node, request) for node in nodes]
     return list(zip(nodes, said, strict=True))
 
@@ -263,7 +264,9 @@ def status(cluster: Cluster, request: wire.ClusterStatus, payload: Sequence[byte
     """The view, with what each primary says of its own partitions."""
     whole: wire.ClusterInfo | None = None
     places: dict[int, wire.PlaceInfo] = {}
-    for node, (answer, _) in (yield from everywhere(cluster, request)):
+    nodes = [node for node in cluster.view.members if cluster.alive(node)]
+    said = yield [Question(node, request) for node in nodes]
+    for node, (answer, _) in zip(nodes, said, strict=True):
         if isinstance(answer, wire.ClusterInfo):
             if node == cluster.node:
                 whole = answer
