@@ -115,7 +115,7 @@ class Stage:
             servers=",".join(self.cluster.servers),
             folder=str(self.folder),
             trap=str(self._trap),
-            per_batch=max(1, self._messages // 4),
+            per_batch=max(1, self._messages // 2),
             **job,
         )
         driver = DriverProcess(made, self._trap / f"job-{len(self._drivers)}.json")
