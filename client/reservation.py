@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import repeat
+from typing import TypeVar
 
 import msgspec
 
 from weft.errors import ProtocolError
 from weft.ids import MessageId
 from weft.proto import streams, wire
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +49,36 @@ class Reservation:
 @dataclass(frozen=True, slots=True)
 class ReservedBatch:
     """Messages of a slice by column, all of one length. The next read begins at `end`; when that
-    is the slice's number of messages, there is no more."""
+    is the slice's number of messages, there is no more.
+
+    What messages of one stored batch have in common is told by `runs`; the columns made of them
+    cost a step for each message, so they are made when they are asked for.
+    """
 
     bodies: list[bytes]
     #: None for a message without headers; the whole column is None when no message has any.
     headers: list[dict[str, str] | None] | None
     keys: list[str | None] | None
-    ids: list[MessageId]
-    timestamps_ms: list[int]
-    #: How often each was delivered, with this time. A reservation itself does not count.
-    deliveries: list[int]
+    #: Consecutive messages of one stored batch each, in the order of the columns.
+    runs: list[wire.Lent]
     start: int
+
+    @property
+    def ids(self) -> list[MessageId]:
+        ids: list[MessageId] = []
+        for run in self.runs:
+            first = int(MessageId.of(run.partition, run.producer, run.batch, run.first))
+            ids.extend(map(MessageId, range(first, first + run.count)))
+        return ids
+
+    @property
+    def timestamps_ms(self) -> list[int]:
+        return [stamp for run in self.runs for stamp in repeat(run.pushed_ms, run.count)]
+
+    @property
+    def deliveries(self) -> list[int]:
+        """How often each was delivered, with this time. A reservation itself does not count."""
+        return [times for run in self.runs for times in repeat(run.deliveries, run.count)]
 
     @property
     def end(self) -> int:
@@ -71,30 +93,32 @@ def unpack(lent: Sequence[wire.Lent], frames: Sequence[bytes], start: int) -> Re
     if len(lent) != len(frames):
         raise ProtocolError(f"the node sent {len(lent)} ranges in {len(frames)} frames")
     bodies: list[bytes] = []
-    headers: list[dict[str, str] | None] = []
-    keys: list[str | None] = []
-    ids: list[MessageId] = []
-    timestamps: list[int] = []
-    deliveries: list[int] = []
-    has_headers = has_keys = False
+    headers: list[dict[str, str] | None] | None = None
+    keys: list[str | None] | None = None
     for one, frame in zip(lent, frames, strict=True):
         try:
             columns = wire.decode_payload(frame)
         except (msgspec.MsgspecError, *wire.MALFORMED) as error:
             raise ProtocolError(f"the node sent messages that cannot be read: {error}") from None
-        count = len(columns.bodies)
-        if count != one.count:
-            raise ProtocolError(f"the node said {one.count} messages and sent {count}")
+        if len(columns.bodies) != one.count:
+            raise ProtocolError(
+                f"the node said {one.count} messages and sent {len(columns.bodies)}"
+            )
+        headers = _extended(headers, len(bodies), columns.headers, one.count)
+        keys = _extended(keys, len(bodies), columns.keys, one.count)
         bodies += columns.bodies
-        headers += columns.headers if columns.headers is not None else repeat(None, count)
-        keys += columns.keys if columns.keys is not None else repeat(None, count)
-        has_headers = has_headers or columns.headers is not None
-        has_keys = has_keys or columns.keys is not None
-        first = int(MessageId.of(one.partition, one.producer, one.batch, one.first))
-        ids.extend(map(MessageId, range(first, first + count)))
-        timestamps.extend(repeat(one.pushed_ms, count))
-        deliveries.extend(repeat(one.deliveries, count))
-    return ReservedBatch(
-        bodies, headers if has_headers else None, keys if has_keys else None, ids, timestamps,
-        deliveries, start,
-    )  # fmt: skip
+    return ReservedBatch(bodies, headers, keys, list(lent), start)
+
+
+def _extended(
+    column: list[T | None] | None, before: int, more: list[T | None] | None, count: int
+) -> list[T | None] | None:
+    """A column is made when the first range has it, and is filled up where others have not."""
+    if more is None:
+        if column is not None:
+            column.extend(repeat(None, count))
+        return column
+    if column is None:
+        column = [None] * before
+    column += more
+    return column
