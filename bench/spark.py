@@ -73,7 +73,7 @@ class MemoryReader(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         runs = [Run(7, 1 << 50, 1 << 30, 0, BATCH_ROWS, 0, time.time_ns() // 1_000_000)]
-        messages = Messages([BODY] * BATCH_ROWS, runs)
+        messages = Messages(pa.array([BODY] * BATCH_ROWS, pa.binary()), runs)
         batch = record_batch("memory", messages, 0, arrow_schema(self._schema))
         for first in range(0, partition.value, BATCH_ROWS):
             yield batch.slice(0, min(BATCH_ROWS, partition.value - first))

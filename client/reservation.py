@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import repeat
 from typing import TypeVar
 
@@ -46,22 +47,32 @@ class Reservation:
         return cls(said.number, said.messages, said.bytes, said.oldest_ms, slices)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ReservedBatch:
     """Messages of a slice by column, all of one length. The next read begins at `end`; when that
     is the slice's number of messages, there is no more.
 
-    What messages of one stored batch have in common is told by `runs`; the columns made of them
-    cost a step for each message, so they are made when they are asked for.
+    It holds what the node has sent: `frames`, each a stored batch or a part of one, and `runs`,
+    what the messages of each have in common. Columns are made when they are asked for, since they
+    cost a step for each message, and a reader may have a use for the frames as they are.
     """
 
-    bodies: list[bytes]
-    #: None for a message without headers; the whole column is None when no message has any.
-    headers: list[dict[str, str] | None] | None
-    keys: list[str | None] | None
-    #: Consecutive messages of one stored batch each, in the order of the columns.
     runs: list[wire.Lent]
+    frames: list[bytes]
     start: int
+
+    @property
+    def bodies(self) -> list[bytes]:
+        return self._columns[0]
+
+    @property
+    def headers(self) -> list[dict[str, str] | None] | None:
+        """None for a message without headers; the whole column when no message has any."""
+        return self._columns[1]
+
+    @property
+    def keys(self) -> list[str | None] | None:
+        return self._columns[2]
 
     @property
     def ids(self) -> list[MessageId]:
@@ -82,43 +93,46 @@ class ReservedBatch:
 
     @property
     def end(self) -> int:
-        return self.start + len(self.bodies)
+        return self.start + len(self)
 
     def __len__(self) -> int:
-        return len(self.bodies)
+        return sum(run.count for run in self.runs)
+
+    def payload(self, index: int) -> wire.Payload:
+        """The columns of one frame."""
+        try:
+            columns = wire.decode_payload(self.frames[index])
+        except (msgspec.MsgspecError, *wire.MALFORMED) as error:
+            raise ProtocolError(f"the node sent messages that cannot be read: {error}") from None
+        count = self.runs[index].count
+        if len(columns.bodies) != count:
+            raise ProtocolError(f"the node said {count} messages and sent {len(columns.bodies)}")
+        return columns
+
+    @cached_property
+    def _columns(
+        self,
+    ) -> tuple[list[bytes], list[dict[str, str] | None] | None, list[str | None] | None]:
+        parts = [self.payload(index) for index in range(len(self.frames))]
+        counts = [run.count for run in self.runs]
+        return (
+            [body for part in parts for body in part.bodies],
+            _joined([part.headers for part in parts], counts),
+            _joined([part.keys for part in parts], counts),
+        )
 
 
 def unpack(lent: Sequence[wire.Lent], frames: Sequence[bytes], start: int) -> ReservedBatch:
-    """The columns of an answer; a column that no range has is left out."""
     if len(lent) != len(frames):
         raise ProtocolError(f"the node sent {len(lent)} ranges in {len(frames)} frames")
-    bodies: list[bytes] = []
-    headers: list[dict[str, str] | None] | None = None
-    keys: list[str | None] | None = None
-    for one, frame in zip(lent, frames, strict=True):
-        try:
-            columns = wire.decode_payload(frame)
-        except (msgspec.MsgspecError, *wire.MALFORMED) as error:
-            raise ProtocolError(f"the node sent messages that cannot be read: {error}") from None
-        if len(columns.bodies) != one.count:
-            raise ProtocolError(
-                f"the node said {one.count} messages and sent {len(columns.bodies)}"
-            )
-        headers = _extended(headers, len(bodies), columns.headers, one.count)
-        keys = _extended(keys, len(bodies), columns.keys, one.count)
-        bodies += columns.bodies
-    return ReservedBatch(bodies, headers, keys, list(lent), start)
+    return ReservedBatch(list(lent), list(frames), start)
 
 
-def _extended(
-    column: list[T | None] | None, before: int, more: list[T | None] | None, count: int
-) -> list[T | None] | None:
-    """A column is made when the first range has it, and is filled up where others have not."""
-    if more is None:
-        if column is not None:
-            column.extend(repeat(None, count))
-        return column
-    if column is None:
-        column = [None] * before
-    column += more
-    return column
+def _joined(columns: list[list[T | None] | None], counts: list[int]) -> list[T | None] | None:
+    """A column that only some frames have is nothing but None in the others."""
+    if all(column is None for column in columns):
+        return None
+    joined: list[T | None] = []
+    for column, count in zip(columns, counts, strict=True):
+        joined.extend(repeat(None, count) if column is None else column)
+    return joined

@@ -1,8 +1,8 @@
 """From messages to Arrow and back, a column at a time.
 
 A Python step for each message would cost more than all the rest of the way, so whole columns are
-handed to functions that loop in C. Ids are told by runs: consecutive messages of one stored batch
-share all but the last four digits of theirs, and those come from a table.
+handed to functions that loop in C. What the messages of one stored batch have in common is told by
+runs: they share a time stamp, and all but the last four digits of their ids.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ from weft.errors import InvalidArgument
 from weft.ids import INDEX_BITS
 
 _INDEXES: Final = 1 << INDEX_BITS
+_INDEX_DIGITS, _ID_DIGITS = 4, 32
+
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 T = TypeVar("T")
 
@@ -44,7 +47,8 @@ class Run:
 class Messages:
     """Some messages of one queue by column; `headers` and `keys` are None or as long as bodies."""
 
-    bodies: list[bytes]
+    #: Binary.
+    bodies: pa.Array
     runs: Sequence[Run]
     headers: list[dict[str, str] | None] | None = None
     keys: list[str | None] | None = None
@@ -57,7 +61,7 @@ class Messages:
         if len(parts) == 1:
             return parts[0]
         return cls(
-            list(chain.from_iterable(part.bodies for part in parts)),
+            pa.concat_arrays([part.bodies for part in parts]),
             list(chain.from_iterable(part.runs for part in parts)),
             _joined([part.headers for part in parts], parts),
             _joined([part.keys for part in parts], parts),
@@ -93,7 +97,7 @@ def _column(field: pa.Field, queue: str, messages: Messages, offset: int) -> pa.
     count = len(messages)
     match field.name:
         case "value":
-            return pa.array(messages.bodies, field.type)
+            return messages.bodies
         case "key":
             keys = messages.keys
             return pa.nulls(count, field.type) if keys is None else _utf8(keys).cast(field.type)
@@ -134,24 +138,34 @@ def _counted(count: int) -> pa.Array:
 
 
 @cache
-def _last_digits() -> pa.Array:
-    return pa.array([f"{index:04x}" for index in range(_INDEXES)], pa.string())
+def _last_digits() -> Bytes:
+    """Every index as four digits, a row each."""
+    text = "".join(f"{index:04x}" for index in range(_INDEXES))
+    return np.frombuffer(text.encode(), np.uint8).reshape(_INDEXES, _INDEX_DIGITS)
 
 
 def _ids(runs: Sequence[Run]) -> pa.Array:
+    """All ids have one length, so they are written into one block, digit column by column."""
     counts = _counts(runs)
+    total = int(counts.sum())
     # As `MessageId` is written, without its index.
-    first_digits: Any = [f"{run.partition:04x}{run.producer:014x}{run.batch:010x}" for run in runs]
-    if len(runs) == 1:
-        (first_digits,) = first_digits
-    else:
-        first_digits = pa.array(first_digits).take(
-            pa.array(np.repeat(np.arange(len(runs)), counts))
-        )
+    first_digits = "".join(
+        f"{run.partition:04x}{run.producer:014x}{run.batch:010x}" for run in runs
+    )
     # Each message's index: its run's first, and its place in the run.
     begins = np.array([run.first for run in runs]) - (np.cumsum(counts) - counts)
-    indexes = np.arange(counts.sum()) + np.repeat(begins, counts)
-    return pc.binary_join_element_wise(first_digits, _last_digits().take(pa.array(indexes)), "")
+    text = np.empty((total, _ID_DIGITS), np.uint8)
+    rows = np.frombuffer(first_digits.encode(), np.uint8).reshape(len(runs), -1)
+    text[:, :-_INDEX_DIGITS] = rows if len(runs) == 1 else np.repeat(rows, counts, axis=0)
+    text[:, -_INDEX_DIGITS:] = _last_digits()[np.arange(total) + np.repeat(begins, counts)]
+    return pa.StringArray.from_buffers(
+        total, pa.py_buffer(ends(total, _ID_DIGITS)), pa.py_buffer(text)
+    )
+
+
+def ends(count: int, width: int) -> np.ndarray[Any, np.dtype[np.int32]]:
+    """The offsets of so many values of one width."""
+    return np.arange(0, (count + 1) * width, width, dtype=np.int32)
 
 
 def _headers(column: list[dict[str, str] | None] | None, count: int, kind: pa.DataType) -> pa.Array:

@@ -51,7 +51,7 @@ class WeftBatchReader(DataSourceReader):
 
 def _columns(found: list[Message]) -> Messages:
     return Messages(
-        [message.body for message in found],
+        pa.array([message.body for message in found], pa.binary()),
         list(_runs(found)),
         [message.headers for message in found],
         [message.key for message in found],

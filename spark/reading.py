@@ -16,6 +16,7 @@ from weft import limits
 from weft.errors import ReservationLost
 
 from .arrow import Messages, Run, record_batch
+from .payload import even_bodies
 from .shares import Piece, Share
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class Gathered:
     def add(self, part: Messages) -> None:
         self._parts.append(part)
         self._rows += len(part)
-        self._bytes += sum(map(len, part.bodies))
+        self._bytes += part.bodies.nbytes
 
     def batch(self, queue: str, schema: pa.Schema) -> pa.RecordBatch:
         return record_batch(queue, Messages.joined(self._parts), self.offset, schema)
@@ -86,14 +87,20 @@ def _read(subscription: Subscription, share: Share) -> Iterator[tuple[int, Messa
 
 
 def _messages(batch: ReservedBatch) -> Messages:
-    runs = [
-        Run(
-            run.partition, run.producer, run.batch, run.first, run.count,
-            run.deliveries, run.pushed_ms,
-        )
-        for run in batch.runs
-    ]  # fmt: skip
-    return Messages(batch.bodies, runs, batch.headers, batch.keys)
+    return Messages.joined([_frame(batch, index) for index in range(len(batch.frames))])
+
+
+def _frame(batch: ReservedBatch, index: int) -> Messages:
+    lent = batch.runs[index]
+    run = Run(
+        lent.partition, lent.producer, lent.batch, lent.first, lent.count,
+        lent.deliveries, lent.pushed_ms,
+    )  # fmt: skip
+    bodies = even_bodies(batch.frames[index], run.count)
+    if bodies is not None:
+        return Messages(bodies, [run])
+    columns = batch.payload(index)
+    return Messages(pa.array(columns.bodies, pa.binary()), [run], columns.headers, columns.keys)
 
 
 def _short(piece: Piece, start: int) -> ReservationLost:

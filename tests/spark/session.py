@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,17 +13,22 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+JAVA_MIN = 17
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def why_no_java() -> str:
     """Why Spark cannot be started here; empty when it can."""
-    java = shutil.which("java")
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java", path=f"{home}/bin" if home else None)
+    needs = "Spark needs 17 or later, on Debian apt install openjdk-17-jre-headless"
     if java is None:
-        return "no Java: Spark needs 17 or later, on Debian apt install openjdk-17-jre-headless"
-    if subprocess.run([java, "-version"], capture_output=True, check=False).returncode:
-        return f"{java} does not run: Spark needs Java 17 or later"
-    return ""
+        return f"no Java{f' in {home}' if home else ''}: {needs}"
+    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    version = re.search(r'version "(\d+)', said)
+    if version is None:
+        return f"{java} does not say its version: {needs}"
+    return "" if int(version[1]) >= JAVA_MIN else f"{java} is of version {version[1]}: {needs}"
 
 
 def environment() -> dict[str, str]:

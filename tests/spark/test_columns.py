@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -17,14 +19,16 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from weft.client.batch import Columns, encode
 from weft.errors import InvalidArgument
 from weft.ids import MessageId
 from weft.spark.arrow import Messages, Run, arrow_schema, record_batch, written
+from weft.spark.payload import even_bodies
 from weft.spark.schema import HEADERS, check_read, check_written, columns
 
 ALL = arrow_schema(columns(include_headers=True))
 MESSAGES = Messages(
-    [b"a", b"b", b""],
+    pa.array([b"a", b"b", b""], pa.binary()),
     [Run(3, 7, 9, 65_000, 2, 0, 1_700_000_000_123), Run(255, 8, 1, 0, 1, 4, 1_700_000_000_999)],
     [{"k": "v", "z": "é"}, None, {}],
     ["one", None, "é"],
@@ -64,7 +68,7 @@ def test_only_the_columns_that_are_asked_for() -> None:
 
 
 def test_without_keys_and_headers() -> None:
-    plain = Messages([b"a", b"b"], [Run(1, 1, 1, 0, 2, 0, 0)])
+    plain = Messages(pa.array([b"a", b"b"], pa.binary()), [Run(1, 1, 1, 0, 2, 0, 0)])
     batch = record_batch("clicks", plain, 0, ALL)
     batch.validate(full=True)
     assert batch.column("key").null_count == batch.column("headers").null_count == 2
@@ -73,7 +77,7 @@ def test_without_keys_and_headers() -> None:
 def test_what_was_read_can_be_written() -> None:
     batch = record_batch("clicks", MESSAGES, 0, ALL).select(["value", "key", "headers"])
     rows = written(batch)
-    assert rows.bodies == MESSAGES.bodies
+    assert rows.bodies == MESSAGES.bodies.to_pylist()
     assert rows.keys == MESSAGES.keys
     assert rows.headers == [{"k": "v", "z": "é"}, None, None]
 
@@ -130,3 +134,40 @@ def test_schemas_that_can_be_written() -> None:
         check_written(struct(value=DoubleType()))
     with pytest.raises(InvalidArgument, match="column headers must be"):
         check_written(struct(value=StringType(), headers=ArrayType(StringType())))
+
+
+@given(st.lists(st.binary(max_size=300), min_size=1, max_size=20), st.booleans())
+def test_bodies_of_one_length_are_seen_in_their_frame(bodies: list[bytes], cut: bool) -> None:
+    if cut:
+        shortest = min(map(len, bodies))
+        bodies = [body[:shortest] for body in bodies]
+    found = even_bodies(encode(Columns(bodies)), len(bodies))
+    even = len(set(map(len, bodies))) == 1 and bodies[0] != b""
+    assert (found is not None) == even
+    if found is not None:
+        found.validate(full=True)
+        assert found.to_pylist() == bodies
+
+
+@pytest.mark.parametrize(("count", "size"), [(1, 70_000), (15, 1), (16, 255), (4096, 256)])
+def test_frames_of_all_sizes(count: int, size: int) -> None:
+    bodies = [index.to_bytes(2, "big") + bytes(size) for index in range(count)]
+    found = even_bodies(encode(Columns(bodies)), count)
+    assert found is not None
+    assert found.to_pylist() == bodies
+
+
+def test_frames_that_have_to_be_decoded() -> None:
+    """Other things than bodies, and what is no frame at all."""
+    bodies = [b"aa", b"bb"]
+    for frame in (
+        encode(Columns(bodies, headers=[{"k": "v"}, None])),
+        encode(Columns(bodies, keys=["k", None])),
+        encode(Columns(bodies))[:-1],
+        encode(Columns(bodies)) + b"\xc0",
+        b"",
+        b"\x93",
+        bytes(20),
+    ):
+        assert even_bodies(frame, 2) is None
+    assert even_bodies(encode(Columns(bodies)), 3) is None
