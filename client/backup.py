@@ -18,7 +18,6 @@ from pathlib import Path
 
 import msgspec
 
-from weft import limits
 from weft.errors import QueueNotFound
 from weft.proto import wire
 
@@ -33,11 +32,9 @@ Progress = Callable[[int, int, int], None]
 async def take(
     session: Session, path: Path, queues: Sequence[str] | None, progress: Progress
 ) -> End:
-    for name in queues or ():
-        limits.check_queue_name(name)
     admin = AdminCore(session)
     view = await admin.view()
-    found = {info.name: info.settings for info in await admin.list_queues("")}
+    found = await admin.settings_of(queues)
     unknown = sorted(set(queues or ()) - found.keys())
     if unknown:
         raise QueueNotFound(f"there is no queue {', '.join(unknown)}")

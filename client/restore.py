@@ -88,7 +88,7 @@ async def put_back(
 ) -> Restored:
     """`name` is what the cluster remembers it by: the backup's own id, or a fresh one."""
     done = Restored()
-    done.queues_made = await _make_queues(session, contents.queues)
+    done.queues_made = await _make_queues(session, contents)
     total = contents.end.batches + contents.end.rows
     backup = int.from_bytes(name[:8], "big"), int.from_bytes(name[8:], "big")
     for window in _windows(session, read(path), contents, backup):
@@ -174,10 +174,10 @@ async def _put_rows(session: Session, window: _Window, done: Restored) -> None:
         window = doubt
 
 
-async def _make_queues(session: Session, wanted: dict[str, Settings]) -> int:
+async def _make_queues(session: Session, contents: Contents) -> int:
     """Dead letter queues before those that name them; how many were not there."""
-    admin = AdminCore(session)
-    there = {info.name: info.settings for info in await admin.list_queues("")}
+    wanted = contents.queues
+    there = await AdminCore(session).settings_of(None if contents.start.asked is None else wanted)
     differ = sorted(n for n, settings in wanted.items() if there.get(n, settings) != settings)
     if differ:
         raise QueueExists(

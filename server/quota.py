@@ -22,7 +22,7 @@ from typing import Final
 
 from weft import limits
 from weft.errors import QuotaExceeded, RateLimited, StorageFull
-from weft.proto import wire
+from weft.proto import streams, wire
 
 from .access import Grant, Principal
 from .config import Config
@@ -63,6 +63,7 @@ class Quotas:
         #: (what, token's name, limit) -> its meter; one whose limit was changed begins anew.
         self._meters: dict[tuple[str, str, int], Meter] = {}
         self._held, self._sum_at = 0, 0
+        self._limits_pushes = bool(config.push_rate_max or config.bytes_max)
 
     def check(
         self,
@@ -73,14 +74,16 @@ class Quotas:
         now: int,
     ) -> None:
         """Raises what stands against it; nothing was done then."""
-        if isinstance(request, wire.Push):
+        if isinstance(request, wire.Push | streams.Stage):
+            if principal is None and not self._limits_pushes:
+                return
             self._push(request, sum(map(len, payload)), principal, queues, now)
         elif isinstance(request, wire.CreateQueue | wire.UpdateQueue):
             self._create(request, principal, queues)
 
     def _push(
         self,
-        request: wire.Push,
+        request: wire.Push | streams.Stage,
         size: int,
         principal: Principal | None,
         queues: Mapping[str, Queue],

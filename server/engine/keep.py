@@ -2,9 +2,10 @@
 
 A *snapshot* reads one partition, page by page, in the order of lsns and then of keys. A batch stays
 under its lsn for all its life, whatever happens to its messages, so a reader that goes on after the
-last lsn it saw misses nothing that was there when it began. What is lent counts as waiting, with
-the deliveries that have ended. Bodies of messages that are gone are left out: they come as empty
-ones, so that the others keep their places, and with these their ids.
+last lsn it saw misses nothing that was there when it began. What is lent or reserved counts as
+waiting, with the deliveries that have ended; what is staged and not published is not there. Bodies
+of messages that are gone are left out: they come as empty ones, so that the others keep their
+places, and with these their ids.
 
 A *restore* puts one batch back as it was: names, places, delivery counts, due times, reasons, the
 time of its push. It is numbered within its backup, and the highest number that a partition has
@@ -103,6 +104,8 @@ def _kept(
         queue = state.by_id.get(part.queue)
         if queue is None and part.queue in state.strays:
             raise Unavailable("this node has not heard of one of the queues yet")
+        if part.hold and _is_staged(state, partition, part):
+            continue
         if queue is not None and wanted in (None, queue):
             parts.append(
                 wire.KeptPart(part.first, part.count, queue.name, part.deliveries, part.due,
@@ -120,6 +123,14 @@ def _kept(
         found.count, found.stamp, found.priority, found.dedup_key, parts,
         _without_the_gone(bytes(data), found.count, parts),
     )  # fmt: skip
+
+
+def _is_staged(state: State, partition: int, part: Part) -> bool:
+    """Whether it is not published yet; what a subscription has reserved is like what is lent."""
+    hold = state.holds.by_key.get(handle.key_of(partition, part.hold))
+    if hold is None or hold.ending:
+        raise Unavailable("what was set aside is just being decided about")
+    return hold.record.staged
 
 
 def _without_the_gone(payload: bytes, count: int, parts: list[wire.KeptPart]) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.engine.pipeline import Reader, Writer
 from tests.engine.rig import Rig, Taken
 from weft.errors import InvalidArgument, QueueNotFound
 from weft.proto import wire
@@ -190,3 +191,28 @@ def test_what_is_not_a_batch_is_refused(full: Rig) -> None:
     for page in (wire.Snapshot(-1), wire.Snapshot(1 << 16), wire.Snapshot(0, None, -1)):
         with pytest.raises(InvalidArgument):
             full.call(page)
+
+
+def test_reserved_is_waiting_and_staged_is_not_there_until_it_is_published(rig: Rig) -> None:
+    rig.push("q", b"a", b"b", b"c")
+    reader, writer = Reader(rig), Writer(rig)
+    reader.reserve(1, most=2)
+    token = writer.stage(0, 0, 0, b"staged")
+
+    def bodies() -> list[bytes]:
+        return sorted(
+            wire.decode_payload(kept.payload).bodies[index]
+            for kept in snapshot(rig)[0]
+            for part in kept.parts
+            for index in range(part.first, part.first + part.count)
+        )
+
+    assert bodies() == [b"a", b"b", b"c"]
+    assert writer.publish(0, (0, 0, token)) == 1
+    assert bodies() == [b"a", b"b", b"c", b"staged"]
+    reader.ack(1)
+    assert bodies() == [b"c", b"staged"]
+    copy = Rig()
+    copy.create("q")
+    restore(copy, snapshot(rig)[0])
+    assert sorted(copy.bodies("q", 10)) == [b"c", b"staged"]

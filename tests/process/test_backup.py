@@ -19,6 +19,7 @@ from weft.client.cli.main import cli
 from weft.errors import LeaseLost, WeftError
 from weft.proto import weft_pb2 as pb
 from weft.proto import weft_pb2_grpc
+from weft.server import tokens
 from weft.testing import Cluster, cluster
 
 pytestmark = pytest.mark.process
@@ -186,6 +187,29 @@ def test_one_queue_and_what_is_refused(tmp_path: Path, other: Cluster) -> None:
     told = CliRunner().invoke(cli, ["restore", str(file), "--again", *servers])
     assert json.loads(told.stderr)["error"]["code"] == "BACKUP_DAMAGED"
     assert client.queue("one").stats().ready == 20
+
+
+def test_a_token_for_one_queue_is_enough_for_its_backup(tmp_path: Path) -> None:
+    tokens_file = tmp_path / "tokens.json"
+    boss = tokens.create(tokens_file, "boss", ["admin:*", "push:*", "table:*"], 0)[1]
+    own = tokens.create(tokens_file, "own", ["admin:mine"], 0)[1]
+    with cluster(1, durability="os", tokens=str(tokens_file)) as made:
+        with weft.connect(made.servers, token=boss) as client:
+            for name in ("mine", "theirs"):
+                client.create_queue(name)
+                client.queue(name).push(b"x")
+        told = {}
+        for name, words in {
+            "mine": ["--queue", "mine"], "theirs": ["--queue", "theirs"], "all": [],
+        }.items():  # fmt: skip
+            words = ["backup", str(tmp_path / name), *words, "--json", "-s", made.servers[0]]
+            told[name] = CliRunner().invoke(cli, words, env={"WEFT_TOKEN": own})
+        assert json.loads(told["mine"].stdout)["messages"] == 1
+        for name in ("theirs", "all"):
+            assert json.loads(told[name].stderr)["error"]["code"] == "PERMISSION_DENIED"
+        for _ in range(2):
+            words = ["restore", str(tmp_path / "mine"), "--json", "-s", made.servers[0]]
+            assert CliRunner().invoke(cli, words, env={"WEFT_TOKEN": own}).exit_code == 0
 
 
 def test_plain_grpc_has_the_same_two_verbs(other: Cluster) -> None:

@@ -82,6 +82,8 @@ def test_each_limit_has_its_error_and_an_audit_line(node: LiveNode, file: Path) 
 
 def test_a_token_is_held_to_its_rate_on_both_wires(node: LiveNode, file: Path) -> None:
     slow = token(file, "slow", rate=50)
+    with weft.connect(node.grpc, token=slow) as maker:
+        maker.create_queue("q2")
     payload = wire.encode(wire.Payload([b"x"] * 200))
     with WireClient(node.zmq, token=slow) as client:
         client.ask(wire.Push("q2", 1, 1, 200), payload)  # what is too much is waited for later
