@@ -47,8 +47,8 @@ READABLE: Final = int(zmq.POLLIN)
 WRITABLE: Final = int(zmq.POLLOUT)
 CHANGED: Final = 1 << 16
 
-_AT_ONCE: Final = zmq.NOBLOCK
-_MORE_AT_ONCE: Final = zmq.NOBLOCK | zmq.SNDMORE
+_AT_ONCE: Final = int(zmq.NOBLOCK)
+_MORE_AT_ONCE: Final = int(zmq.NOBLOCK | zmq.SNDMORE)
 
 Context = zmq.Context
 #: Another thread ended the context: whoever waits on one of its sockets gets this, and closes it.

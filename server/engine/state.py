@@ -302,6 +302,7 @@ class State:
                 "the node's disk is at its free-space reserve: ack or purge something, or add disk"
             )
 
-    def check_leases(self, limit: int) -> None:
-        if len(self.leases.by_nonce) >= limit:
-            raise Overloaded(f"{limit} leases are out on this node: ack some, or pop less at once")
+    def check_leases(self) -> None:
+        most = self.leases.most
+        if len(self.leases.by_nonce) >= most:
+            raise Overloaded(f"{most} leases are out on this node: ack some, or pop less at once")

@@ -29,7 +29,10 @@ class Cluster(Protocol):
     def view(self) -> View: ...
     def alive(self, node: str) -> bool: ...
     def random(self, below: int) -> int: ...
-    def is_ordered(self, queue: str) -> bool: ...
+    def is_ordered(self, queue: str) -> bool | None:
+        """None: this node does not know the queue. A witness knows none."""
+        ...
+
     @property
     def now(self) -> int: ...
 
@@ -63,20 +66,40 @@ def passes(answer: wire.AnyAnswer) -> bool:
 
 
 def push(cluster: Cluster, request: wire.Push, payload: Sequence[bytes]) -> Errand:
+    guess = False  # whether it is ordered, if this node does not know
     while True:
-        node = cluster.view.places[place_of(cluster, request)].primary
+        node = cluster.view.places[place_of(cluster, request, guess)].primary
         ((answer, frames),) = yield [Question(node, request, payload)]
         if not passes(answer):
             return answer, frames
+        guess ^= _not_primary(answer)
         yield Pause()
 
 
-def place_of(cluster: Cluster, request: wire.Push) -> int:
-    """The partition of a push."""
+def place_of(cluster: Cluster, request: wire.Push | wire.Restore, guess: bool = False) -> int:
+    """The partition of a push, or of a batch that is put back."""
+    batch = request.kept if isinstance(request, wire.Restore) else request
+    ordered = cluster.is_ordered(request.queue)
     return placement.of_push(
-        request.queue, cluster.is_ordered(request.queue), request.producer, request.batch,
-        request.dedup_key, cluster.view.catalogue,
+        request.queue, guess if ordered is None else ordered, batch.producer, batch.batch,
+        batch.dedup_key, cluster.view.catalogue,
     )  # fmt: skip
+
+
+def snapshot(cluster: Cluster, request: wire.Snapshot, payload: Sequence[bytes]) -> Errand:
+    if not 0 <= request.partition < cluster.view.catalogue:
+        words = f"partition must be 0 to {cluster.view.catalogue - 1}, not {request.partition}"
+        return wire.Failure("INVALID_ARGUMENT", words, False), ()
+    return (yield from at_primary(cluster, request.partition, request))
+
+
+def restore(cluster: Cluster, request: wire.Restore, payload: Sequence[bytes]) -> Errand:
+    while True:
+        node = cluster.view.places[place_of(cluster, request)].primary
+        ((answer, frames),) = yield [Question(node, request)]
+        if not passes(answer):
+            return answer, frames
+        yield Pause()
 
 
 def table(cluster: Cluster, request: wire.AnyRequest, payload: Sequence[bytes]) -> Errand:
@@ -135,8 +158,9 @@ def _with_receipts(
 def everywhere(cluster: Cluster, request: wire.AnyRequest) -> Generator[
     Step, list[Said], list[tuple[str, Said]]
 ]:  # fmt: skip
-    """Every node that answers."""
-    nodes = [node for node in cluster.view.members if cluster.alive(node)]
+    """Every node that answers and may hold something of a queue: a witness never does."""
+    members = cluster.view.members
+    nodes = [node for node in members if cluster.alive(node) and not members[node].witness]
     said = yield [Question(node, request) for node in nodes]
     return list(zip(nodes, said, strict=True))
 
@@ -263,7 +287,9 @@ def status(cluster: Cluster, request: wire.ClusterStatus, payload: Sequence[byte
     """The view, with what each primary says of its own partitions."""
     whole: wire.ClusterInfo | None = None
     places: dict[int, wire.PlaceInfo] = {}
-    for node, (answer, _) in (yield from everywhere(cluster, request)):
+    nodes = [node for node in cluster.view.members if cluster.alive(node)]
+    said = yield [Question(node, request) for node in nodes]
+    for node, (answer, _) in zip(nodes, said, strict=True):
         if isinstance(answer, wire.ClusterInfo):
             if node == cluster.node:
                 whole = answer

@@ -308,7 +308,7 @@ def _simulate(world: World, pipeline: Pipeline) -> None:
     producer = Actor(world, pipeline.produce())
     for cast in casts:
         cast.play(end)
-    faults.schedule(world, _WORK)
+    faults.schedule(world)
     world.run(end)
     faults.heal(world)
     pipeline.hurry = True
@@ -334,7 +334,7 @@ def simulate(seed: int, options: Options | None = None) -> World:
     world = World(seed, options)
     world.options = replace(
         world.options, limited=False, dead_letters=False, temporary=False, counters=False,
-        updates=False, rot=False,
+        updates=False, rot=False, ordered=False, span_us=_WORK,
     )  # fmt: skip
     pipeline = Pipeline(world)
     try:

@@ -1,39 +1,26 @@
 """Timing calls, several kinds in turn.
 
-A shared machine is fast in one second and slow in the next. So kinds that are to be compared take
-turns in short slices, and every one of them sees the same good and bad moments.
+A shared machine is fast in one second and slow in the next, and one that has just waited for its
+disk wakes slower than one that has not: a round trip repeated in a tight loop takes a third of what
+it takes between two syncs. So the kinds take turns call by call: every one of them sees the same
+good and bad moments, and a floor is measured in the state that a push finds the machine in.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Final
 
 Call = Callable[[], object]
 
-#: Turns of each kind; more would let a call find the caches cold that its kind keeps warm.
-SLICES: Final = 10
-
-
-def timed(call: Call, samples: int) -> list[float]:
-    """How long each of so many calls took, in microseconds."""
-    clock = time.perf_counter_ns
-    taken = []
-    for _ in range(samples):
-        start = clock()
-        call()
-        taken.append((clock() - start) / 1000)
-    return taken
-
 
 def in_turn(calls: Mapping[str, Call], samples: int, warm_up: int) -> dict[str, list[float]]:
-    """The times of each kind; the first ``warm_up`` calls of a kind do not count."""
+    """Microseconds of each call, by kind; the first ``warm_up`` turns do not count."""
+    clock = time.perf_counter_ns
     taken: dict[str, list[float]] = {name: [] for name in calls}
-    for call in calls.values():
-        timed(call, warm_up)
-    for number in range(SLICES):
-        share = samples * (number + 1) // SLICES - samples * number // SLICES
+    for _ in range(warm_up + samples):
         for name, call in calls.items():
-            taken[name] += timed(call, share)
-    return taken
+            start = clock()
+            call()
+            taken[name].append((clock() - start) / 1000)
+    return {name: times[warm_up:] for name, times in taken.items()}
