@@ -64,7 +64,12 @@ class Admission:
         now = time.monotonic()
         if now >= self._look_at:
             # Among those are some that are not let in yet, or are just being closed.
-            self._open = min(self._open, self._count())
+            try:
+                self._open = min(self._open, self._count())
+            except (OSError, ValueError) as error:
+                # Without the kernel's word it is a limit on all that ever came: rather none.
+                log.warning("connections not counted", extra=fields(error=str(error)))
+                self._open = 0
             self._look_at = now + LOOK_S
         if self._open >= self._most:
             if not self.refused or now >= self._look_at - LOOK_S / 2:

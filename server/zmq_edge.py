@@ -80,6 +80,7 @@ class ZmqEdge:
         self._access = access
         self._audit = audit
         self._context = zmq.Context(io_threads=1)
+        self.address = address  # until it is bound
         self.admission = Admission(self._context, connections_max, self._connections)
         #: Large answers that ZeroMQ still holds: (tracker, peer, bytes).
         self._on_way: list[tuple[zmq.MessageTracker, bytes, int]] = []
