@@ -62,12 +62,14 @@ class Confirmations:
 
     def send(self) -> None:
         """What was asked in this round, one message for each node."""
-        new, self._new = self._new, set()
-        self._send(new)
+        if self._new:
+            new, self._new = self._new, set()
+            self._send(new)
 
     def say_again(self) -> None:
         """Messages get lost, and epochs go by."""
-        self._send({number for number in self._open if number not in self._new})
+        if self._open:
+            self._send({number for number in self._open if number not in self._new})
 
     def answered(self, sender: str, message: Confirmed) -> None:
         for number, epoch, ticket in message.answers:

@@ -52,19 +52,20 @@ class Driver:
 
     def advance(self, start: Offset, everything: bool) -> Offset | None:
         """Acks what is done and reserves what comes next; None: there is nothing."""
-        begin = self._settled(start)
-        number = self._reserve_from(begin, everything)
+        begin, number = self._reserve_from(self._settled(start), everything)
         if number == begin:
             self._rest()
             return None
         self._idle_s = 0.0
         return Offset(number, None if begin == start.number else begin)
 
-    def ack(self, number: int) -> None:
+    def ack(self, offset: Offset) -> None:
+        number = offset.number
         if number <= self.acked_through:
             return
         try:
-            self.subscription.ack_through(number)
+            # Numbers that this very offset leaves out are known to be lost.
+            self.subscription.ack_through(number, skip_lost=offset.begin is not None)
         except ReservationLost as error:
             self._lost(
                 f"reservation {number} or one before it was given back before it was acked: "
@@ -88,7 +89,7 @@ class Driver:
         """After which number the next batch begins."""
         number = start.number
         if self.acked_through <= number <= self._reserved_through:
-            self.ack(number)
+            self.ack(start)
             return number
         name = self._options.subscription
         if number > self._reserved_through:
@@ -105,8 +106,9 @@ class Driver:
         self._lost(why)
         return self.acked_through
 
-    def _reserve_from(self, begin: int, everything: bool) -> int:
-        """Reserves until a limit is met or nothing is left; gives the last number."""
+    def _reserve_from(self, begin: int, everything: bool) -> tuple[int, int]:
+        """Reserves until a limit is met or nothing is left; after which number the batch begins,
+        and with which it ends."""
         number = begin
         messages, size = self._options.messages_max, self._options.bytes_max
         if everything:  # of this moment: producers may never stop
@@ -117,11 +119,19 @@ class Driver:
                 messages = min(messages, self._left)
             if messages <= 0 or size <= 0:
                 break
-            reservation = self.subscription.reserve(
-                number + 1,
-                max_messages=min(messages, limits.RESERVE_MESSAGES_MAX),
-                max_bytes=min(size, limits.RESERVE_BYTES_MAX),
-            )
+            try:
+                reservation = self.subscription.reserve(
+                    number + 1,
+                    max_messages=min(messages, limits.RESERVE_MESSAGES_MAX),
+                    max_bytes=min(size, limits.RESERVE_BYTES_MAX),
+                )
+            except ReservationLost:
+                # An earlier driver's, given back before any checkpoint named it: nothing is lost
+                # but its number.
+                if number > begin:
+                    break
+                begin = number = number + 1
+                continue
             self._heard = time.monotonic()
             if reservation is None:
                 break
@@ -133,7 +143,7 @@ class Driver:
             self._reserved_through = max(self._reserved_through, number)
             if fresh and not everything and not _is_full(reservation):
                 break  # that was all there was; what has come since is for the next batch
-        return number
+        return begin, number
 
     def _all_there_is(self) -> int:
         stats = self.subscription.stats()

@@ -95,7 +95,7 @@ class WeftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return shares(self.driver.reservations(numbers), self._options.partitions_min)
 
     def commit(self, end: dict[str, Any]) -> None:
-        self.driver.ack(Offset.parse(end).number)
+        self.driver.ack(Offset.parse(end))
 
     # --- in a task ------------------------------------------------------------------------
 

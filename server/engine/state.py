@@ -106,6 +106,8 @@ class State:
         #: Ledgers and apps with something to tell the partitions.
         self.owing: set[LedgerKey] = set()
         self.publishing: set[AppKey] = set()
+        #: Queues (`created`) of subscriptions or apps that are gone, or not heard of yet.
+        self.ownerless: set[int] = set()
         self.waiters: dict[int, Waiter] = {}
         self.waiting: dict[object, Waiter] = {}  # the same, by who waits
         self.waiter_timers = Timers()

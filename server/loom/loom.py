@@ -453,8 +453,8 @@ class Loom:
             self.engine.drain()  # who waits here would not hear of messages on other nodes
         self._alone = alone
         # Its log is in the state, if it had one: what is written at once would be overwritten.
-        ready = core.all_settled and not self._deferred
-        self._single = alone and ready and len(self._led) > core.catalogue
+        ready = alone and core.all_settled and not self._deferred
+        self._single = ready and len(self._led) > core.catalogue
         if not core.stirred and not self._waiting_to_lead:
             self._news.reload()
             return

@@ -17,8 +17,10 @@ class Options:
     #: How long things break, and how many may.
     span_us: int = 4_500_000
     faults_max: int = 8
-    #: What comes within such a time of each other is heard in one round, as a busy node does.
+    #: What comes within such a time of each other is heard in one round, as a busy node does; and
+    #: while nothing breaks, before and after.
     gather_us: int = 0
+    calm_gather_us: int = 0
     #: How often it is looked whether all is well.
     look_us: int = 250_000
     # What breaks:
@@ -67,6 +69,7 @@ class Options:
             pushes=max(4, int(self.pushes * scale)),
             faults_max=max(3, int(self.faults_max * scale)),
             gather_us=rng.choice([0, 0, 200, 1000]),
+            calm_gather_us=1000,
             look_us=100_000,
             ordered=rng.random() < 0.3,
             stops=rng.random() < 0.2,

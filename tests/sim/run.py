@@ -41,6 +41,7 @@ def _simulate(world: World) -> None:
         clients.make(queue)
     _until(world, lambda: settled.made(clients), 5 * SECOND)
     world.network.weather = world.options.weather
+    world.gather_us = world.options.gather_us
     for batch in clients.prepare(world.options.pushes):
         world.after(world.rng.randrange(span), partial(clients.push, batch))
     for number in range(3):
@@ -51,6 +52,7 @@ def _simulate(world: World) -> None:
     faults.schedule(world)
     world.run(world.now + span)
     faults.heal(world)
+    world.gather_us = max(world.options.gather_us, world.options.calm_gather_us)
     counters.running, clients.hurry = False, True
     _until(world, lambda: settled.consumed(world, clients), _HEAL_MAX)
     clients.consuming = False

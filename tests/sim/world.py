@@ -61,6 +61,8 @@ class World:
         self.rng = random.Random(seed)
         self.options = options or Options.drawn(seed, self.rng, whole=whole)
         self.now = START
+        #: What comes within such a time of each other is heard in one round.
+        self.gather_us = self.options.calm_gather_us
         self._mutant = mutant
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self.events_count = 0
@@ -238,7 +240,7 @@ class World:
 
     def _gather(self, machine: Machine, work: Callable[[Loom], None]) -> None:
         """Something has come: it is heard now, or soon, with whatever else comes until then."""
-        gather_us = self.options.gather_us
+        gather_us = self.gather_us
         if not gather_us:
             self.round(machine, work)
             return

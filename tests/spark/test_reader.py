@@ -296,6 +296,21 @@ def test_what_was_given_back_is_a_loss(make: Make, client: Client, queue: str) -
     assert values(lenient, end, more).total() == 20
 
 
+def test_what_was_given_back_before_a_checkpoint_named_it_is_no_loss(
+    make: Make, client: Client, queue: str
+) -> None:
+    pushed = push(client, queue, 0, 20)
+    step(make(), {"r": 0})  # it died before its checkpoint, and stayed away for long
+    client.subscription(queue, "s").release_all()
+    reader = make()
+    end = step(reader, {"r": 0})
+    assert end == {"r": 2, "from": 1}
+    assert values(reader, {"r": 0}, end) == Counter(pushed)
+    assert step(make(), end) == end
+    assert client.queue(queue).stats().reserved == 0
+    assert client.queue(queue).stats().ready == 0
+
+
 def test_a_queue_that_is_not_there(node: Cluster) -> None:
     source = WeftDataSource(
         {"servers": node.servers[0], "subscribe": "nowhere", "subscription": "s"}

@@ -60,7 +60,10 @@ class Trap:
         """Every task's first attempt fails half-way; or the first task's is slow."""
         context = TaskContext.get()
         assert context is not None, "in a task"
-        if context.attemptNumber() or (self.action == "slow" and context.partitionId()):
+        if self.action == "slow" and context.partitionId():
+            return
+        if context.attemptNumber():
+            (Path(self.folder) / "second").touch()
             return
         (Path(self.folder) / "sprung").touch()
         if self.action == "fail":

@@ -28,10 +28,9 @@ def _killed_at(point: str) -> Callable[[Stage], None]:
     def play(stage: Stage) -> None:
         queries = ("a", "b") if point in {"reserved", "logged", "mid-read"} else ("a",)
         for query in queries:
-            stage.reset()
+            stage.again()
             stage.start(query=query, point=point, action="kill-driver").dies()
             stage.sprung()
-            stage.push_more()  # the other query may have come to its end
         stage.start().ends()
 
     return play
@@ -39,11 +38,9 @@ def _killed_at(point: str) -> Callable[[Stage], None]:
 
 def executor_killed(stage: Stage) -> None:
     for query in ("a", "b"):
-        stage.reset()
+        stage.again()
         stage.start(query=query, point="mid-read", action="kill-executor", master=EXECUTORS).ends()
         stage.sprung()
-        stage.push_more()
-    stage.start().ends()
 
 
 def _node_killed(point: str, action: str) -> Callable[[Stage], None]:
@@ -61,11 +58,9 @@ def _node_killed(point: str, action: str) -> Callable[[Stage], None]:
 
 def failing_attempts(stage: Stage) -> None:
     for query, point in (("a", "mid-read"), ("b", "mid-read"), ("a", "mid-write")):
-        stage.reset()
+        stage.again()
         stage.start(query=query, point=point, action="fail", master=REPEATING).ends()
         stage.sprung()
-        stage.push_more()
-    stage.start().ends()
 
 
 def speculation(stage: Stage) -> None:
@@ -80,15 +75,12 @@ def speculation(stage: Stage) -> None:
     }
     with stage.spark_cluster() as master:
         for point in ("mid-read", "mid-write"):
-            stage.reset()
+            stage.again()
             driver = stage.start(
                 query="a", point=point, action="slow", master=master, settings=settings
             )
             driver.ends()
-            stage.sprung()
-            assert driver.said("Marking task"), "Spark started no second copy"
-            stage.push_more()
-    stage.start().ends()
+            stage.ran_twice()
 
 
 def two_drivers(stage: Stage) -> None:

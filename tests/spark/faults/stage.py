@@ -68,9 +68,6 @@ class DriverProcess:
         if (code := self._end()) != 3:
             raise Stuck(f"{self.file.name} was to fail and ended with {code}: {self.tail()}")
 
-    def said(self, words: str) -> bool:
-        return words in self.log.read_text(errors="replace")
-
     def tail(self) -> str:
         lines = self.log.read_text(errors="replace").splitlines()
         told = [line for line in lines if not line.startswith("\tat ")]
@@ -102,11 +99,11 @@ class Stage:
         self._drivers: list[DriverProcess] = []
         self._killed: int | None = None
         self._traps = 0
+        self._fresh = False
         self.pushed: list[str] = []
         for name in ("in-a", "in-b", "out-a"):
             self._client.create_queue(name)
-        self.reset()
-        self.push_more()
+        self.again()
 
     # --- drivers ----------------------------------------------------------------------------
 
@@ -118,19 +115,28 @@ class Stage:
             per_batch=max(1, self._messages // 2),
             **job,
         )
+        self._fresh = False
         driver = DriverProcess(made, self._trap / f"job-{len(self._drivers)}.json")
         self._drivers.append(driver)
         return driver
 
-    def reset(self) -> None:
-        """A fresh trap for the next driver."""
+    def again(self) -> None:
+        """A fresh trap for the next driver, and messages: those before it may have read all."""
+        if self._fresh:
+            return
+        self._fresh = True
         self._traps += 1
         self._trap = self.folder / f"trap-{self._traps}"
         self._trap.mkdir(parents=True)
+        self.push_more()
 
     def sprung(self) -> None:
         if not (self._trap / "sprung").exists():
             raise Stuck("nothing came to the trap")
+
+    def ran_twice(self) -> None:
+        if not (self._trap / "second").exists():
+            raise Stuck("Spark started no second copy of the slow task")
 
     def asked(self, driver: DriverProcess) -> None:
         self._until(driver, (self._trap / "ask").exists, "the driver came to its point")
