@@ -278,7 +278,9 @@ def _known_everywhere(cluster: Cluster) -> Generator[Step, list[Said], None]:
 
 def refreshed(cluster: Cluster, request: wire.AnyRequest, payload: Sequence[bytes]) -> Errand:
     """A request for a queue that this node does not know: perhaps it has not heard of it yet."""
-    yield from known_here(cluster)
+    said, nothing = yield from known_here(cluster)
+    if not isinstance(said, wire.Done):
+        return said, nothing  # it still does not know: that is not to say that there is none
     ((answer, frames),) = yield [Question(cluster.node, request, payload, fresh=True)]
     return answer, frames
 

@@ -92,6 +92,7 @@ def bodies(made: Cluster, queue: str) -> Counter[bytes]:
 def test_a_cluster_in_use_to_a_file_and_into_another_one(tmp_path: Path, other: Cluster) -> None:
     file = str(tmp_path / "all.weft")
     with cluster(3, durability="os") as made:
+        made.settled()
         client = made.client()
         fill(client)
         with Load(made) as load:
@@ -150,7 +151,7 @@ def _as_it_was(made: Cluster) -> None:
     assert still.stats().settings.retention_ms == 86_400_000
     assert still.stats().delayed == 1
     message = still.pop(wait_ms=1000)
-    assert message is not None
+    assert message is not None, still.stats()
     assert (message.body, message.headers, message.key) == (b"twice", {"a": "b"}, "k")
     assert message.deliveries == 3
     dead = client.queue("dead")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import pytest
+
 from weft.dht import placement
 from weft.dht.view import Member, Place, View
 from weft.proto import wire
@@ -98,3 +100,13 @@ def test_of_a_queue_that_is_not_known_here_nothing_is_stolen() -> None:
             step = errand.send([(wire.Nodes(["b"]) if asks_where else wire.Popped([]), ())])
         limits[name] = step[0].request.limit
     assert limits == {"q": LOT, "line": 3, "unknown": 3}
+
+
+def test_a_node_that_does_not_know_yet_does_not_say_that_there_is_no_queue() -> None:
+    late = wire.Failure("UNAVAILABLE", "a node did not answer in time", True)
+    errand = whole.refreshed(Two(), wire.Pop("q", 1), ())
+    errand.send(cast(Any, None))
+    errand.send([(wire.Done(7), ())])
+    with pytest.raises(StopIteration) as ended:
+        errand.send([(late, ())])
+    assert ended.value.value == (late, ())
