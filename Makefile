@@ -8,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: help run test java sim hops chaos spark-faults spark-example bench lint fmt proto clean
+.PHONY: help run test java sim hops chaos soak fuzz spark-faults spark-example bench lint fmt proto clean
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
 
@@ -59,6 +59,12 @@ bench: $(VENV)/.bench  ## Weft beside its peers, in one run; ARGS="--quick", ARG
 
 chaos: $(VENV)/.dev  ## real clusters under real faults: RUNS=n of each, SCENARIO="kill-one cut"
 	$(BIN)/python -m tests.chaos --runs $(or $(RUNS),10) $(SCENARIO)
+
+soak: $(VENV)/.dev  ## an hour of mixed load, kills, joins and leaves: MINUTES=n
+	$(BIN)/python -m tests.chaos.soak --minutes $(or $(MINUTES),60) --json soak.json --plot soak.png
+
+fuzz: $(VENV)/.dev  ## garbage on all ports: MINUTES=n
+	$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),30)
 
 spark-faults: $(VENV)/.dev java  ## Spark with drivers, executors and nodes killed: SCENARIO="executor"
 	$(BIN)/python -m tests.spark.faults $(SCENARIO) $(ARGS)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypedDict
 
 import msgspec
 
 from weft import limits
-from weft.errors import InvalidArgument
+from weft.errors import InvalidArgument, QueueNotFound
 from weft.proto import streams, wire
 from weft.proto.settings import Settings
 
@@ -80,6 +80,21 @@ class AdminCore:
             page = await self._session.ask(ANY, request, wire.Queues, None)
             found += map(QueueStats.of, page.queues)
             more = page.more and bool(page.queues)
+        return found
+
+    async def settings_of(self, names: Iterable[str] | None) -> dict[str, Settings]:
+        """Those queues of these names that there are; None for all. A token that may not list may
+        still ask about its own."""
+        if names is None:
+            return {info.name: info.settings for info in await self.list_queues("")}
+        found: dict[str, Settings] = {}
+        for name in names:
+            limits.check_queue_name(name)
+            try:
+                answer = await self._session.ask(ANY, wire.DescribeQueue(name), wire.Queues, None)
+            except QueueNotFound:
+                continue
+            found[name] = answer.queues[0].settings
         return found
 
     async def delete_subscription(self, queue: str, name: str) -> int:

@@ -4,11 +4,14 @@ A change is safe by itself: it is acknowledged by every member of the sync set, 
 promised a newer epoch refuses. What a primary answers without a change (the messages that a pop
 lends) it may know wrongly: behind a cut, or after a pause, it goes on believing that it leads while
 another node has lent and acked the same messages. So before such an answer leaves, every other
-member of the sync set says that it has promised nobody else. That needs no write.
+member of the sync set, and everyone who is *pending*, says that it has promised nobody else. That
+needs no write.
 
-Why it is enough: whoever leads next was in the sync set, and promises itself the newer epoch before
-it is active. If all members deny that *after* the messages were taken, then at that moment nobody
-else had acknowledged anything.
+Why it is enough: only an active primary brings somebody into its set, so the next node that is
+active after this one is in its set, or is the one that it was about to take in: it may have been,
+and the others may have left the set again, without this node having heard of either. Whoever that
+is promises itself the newer epoch before it is active. If all of them deny that *after* the
+messages were taken, then at that moment nobody else had acknowledged anything.
 
 A question has a *ticket*, a number that grows with each round; a later one answers for all before.
 """
@@ -47,7 +50,7 @@ class Confirmations:
         replica = self._core.replicas[number]
         if not replica.serving:
             return 0
-        others = replica.place.sync[1:]
+        others = replica.needed
         epoch, answers = self._answers.get(number, (0, {}))
         if others and epoch != replica.place.epoch:
             return 0
@@ -59,12 +62,14 @@ class Confirmations:
 
     def send(self) -> None:
         """What was asked in this round, one message for each node."""
-        new, self._new = self._new, set()
-        self._send(new)
+        if self._new:
+            new, self._new = self._new, set()
+            self._send(new)
 
     def say_again(self) -> None:
         """Messages get lost, and epochs go by."""
-        self._send({number for number in self._open if number not in self._new})
+        if self._open:
+            self._send({number for number in self._open if number not in self._new})
 
     def answered(self, sender: str, message: Confirmed) -> None:
         for number, epoch, ticket in message.answers:
@@ -102,7 +107,7 @@ class Confirmations:
                 self._open.discard(number)  # whoever waited was told
                 continue
             question = number, replica.place.epoch, self._tickets[number]
-            for node in replica.place.sync[1:]:
+            for node in replica.needed:
                 by_node.setdefault(node, []).append(question)
         for node, questions in by_node.items():
             self._core.send(node, Confirm(questions))

@@ -228,6 +228,10 @@ class Core:
         late = isinstance(message, Append | Install) and message.epoch <= place.epoch
         if late and not place.holds(self.node):
             return  # for a learner that is none any more
+        if isinstance(message, Append | Install) and message.since > self.view.version:
+            # By a view on its way to us we may have to forget what we would say that we have.
+            self._sends.append((sender, Ping(self.view.version)))
+            return
         self._busy.add(message.partition)
         self.stirred.add(message.partition)
         match message:
@@ -263,10 +267,13 @@ class Core:
             self.proposer.forget()
         for number, place in enumerate(view.places):
             replica = self._replica(number)
-            replica.learn(place, view.min_sync)
+            replica.learn(place, view.min_sync, view.version)
+            self._note_commit(replica)  # a set of one needs nobody's word
             self._busy.add(number)
             self.stirred.add(number)
-            if not place.holds(self.node) and not replica.empty:
+            # Who was promised a newer epoch may have been given all this by its primary.
+            old = place.epoch >= replica.promised
+            if old and not place.holds(self.node) and not replica.empty:
                 replica.wipe()
             if replica.role is Role.IDLE:
                 self.pending.drop(number)
@@ -275,6 +282,11 @@ class Core:
         """Whether this node leads a partition, and its state is all there."""
         replica = self.replicas.get(number)
         return replica is not None and replica.serving
+
+    @property
+    def all_settled(self) -> bool:
+        """Whether whatever is known to be committed is in the store's state."""
+        return not self._unapplied
 
     def settled(self, number: int) -> bool:
         """Whether everything in a partition's log is in the store's state."""
@@ -406,6 +418,7 @@ class Core:
                 self._busy.discard(number)
             else:
                 replica.say_again()
+                self._note_commit(replica)
         self._confirmations.say_again()
         self._tell_commits()
         self._steward.tend()

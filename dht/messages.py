@@ -113,14 +113,17 @@ class Append(Message, frozen=True, tag="append"):
     committed: int
     #: What no follower will ask for again, and so may be dropped once it is applied.
     trim: int
+    #: The version of the view in which the receiver became a learner, if that was in this epoch.
+    since: int = 0
 
 
 class Appended(Message, frozen=True, tag="appended"):
-    """My log equals yours up to `lsn`, durably."""
+    """My log equals yours up to `lsn`, durably; `since` as it was asked for."""
 
     partition: int
     epoch: int
     lsn: int
+    since: int = 0
 
 
 class Commits(Message, frozen=True, tag="commits"):
@@ -150,6 +153,9 @@ class Install(Message, frozen=True, tag="install"):
     number: int
     rows: list[Row]
     last: bool
+    since: int = 0
+    #: Which of the primary's sendings it belongs to.
+    sending: int = 0
 
 
 class Installed(Message, frozen=True, tag="installed"):
@@ -159,6 +165,7 @@ class Installed(Message, frozen=True, tag="installed"):
     epoch: int
     lsn: int
     number: int
+    sending: int = 0
 
 
 class Fenced(Message, frozen=True, tag="fenced"):

@@ -8,6 +8,7 @@ epoch they were meant for, so two nodes that see different views do no harm.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -82,13 +83,25 @@ def _even(
                     spare -= load[node] == most
                     load[node] += 1
                     break
+    heap = [(count, node) for node, count in load.items()]
+    heapq.heapify(heap)
     for number, members in enumerate(taken):
         if not chosen[number]:
-            free = [node for node in nodes if node not in members]
-            chosen[number] = least = min(free, key=lambda node: (load[node], node))
-            load[least] += 1
+            chosen[number] = node = _least(heap, members)
+            load[node] += 1
+            heapq.heappush(heap, (load[node], node))
     _level(chosen, wishes, taken, load)
     return chosen
+
+
+def _least(heap: list[tuple[int, str]], members: tuple[str, ...]) -> str:
+    """Takes out the node with the least to do that is not among these."""
+    passed: list[tuple[int, str]] = []
+    while (least := heapq.heappop(heap))[1] in members:
+        passed.append(least)
+    for each in passed:
+        heapq.heappush(heap, each)
+    return least[1]
 
 
 def _level(

@@ -13,8 +13,8 @@ The rules, each needed for "nothing acknowledged is ever lost":
   one, and the set has at least ``min_sync`` members. Only then is it applied to the state, by the
   primary and, when they hear of it, by the others.
 - To grow, a learner is made pending first: its word is needed from that instant on. When it is
-  level the view is changed. It stays pending until a newer epoch is learned, because nobody knows
-  whether the change was chosen.
+  level the view is changed. It stays pending until a newer epoch is learned or the wish is decided,
+  because until then nobody knows whether the change was chosen.
 - Entries that are applied and that no follower lacks are dropped. Who lacks more than that, which
   only a learner can, is sent the whole state (``install``).
 
@@ -29,6 +29,7 @@ from typing import Final
 from weft.persistence import layout
 from weft.persistence.overlay import Overlay
 
+from .follower import Follower
 from .log import Changes, Log, agree, encode, last_of
 from .messages import (
     AnyMessage,
@@ -91,16 +92,13 @@ class Replica:
         #: After a restart: some of the log may be committed, and nobody will say so unasked.
         self.asks = False
         self._installing = False
-        self._install: tuple[int, tuple[int, int], int] = (0, (0, 0), 0)  # epoch, at, next piece
+        self._install = ((0, 0), 0)  # (epoch, number of the sending), next piece
         self.promised = 0
         self._recover()
         self._sealed: dict[str, tuple[Lineage, int]] = {}
         self._source = ""  # whom it fetches from
-        self._match: dict[str, int] = {}  # node -> its log equals ours up to this lsn
-        self._next: dict[str, int] = {}  # node -> the first lsn not sent to it yet
-        self._told: dict[str, tuple[int, int]] = {}  # node -> the commit it was told, how often
-        self._stuck: dict[str, int] = {}  # node -> its match when something was last said again
-        self._sending: dict[str, Sending] = {}
+        self._follows: dict[str, Follower] = {}  # who follows this one, while it is a primary
+        self._sent_count = 0  # states that were sent
         self.pending: set[str] = set()
 
     def _recover(self) -> None:
@@ -116,11 +114,11 @@ class Replica:
 
     # --- the view -------------------------------------------------------------------------
 
-    def learn(self, place: Place, min_sync: int) -> None:
-        """A place for this partition that is not older than the one known."""
+    def learn(self, place: Place, min_sync: int, version: int = 0) -> None:
+        """A place for this partition, as of a version of the view newer than the one known."""
         self.min_sync = min_sync
         if place.epoch == self.place.epoch:
-            self._learners(place)
+            self._learners(place, version)
         if place.epoch <= self.place.epoch:
             return
         alone = self.alone and self.place.epoch > 0
@@ -132,44 +130,42 @@ class Replica:
         if place.holds(self.node):
             self._promise(place.epoch)
         if place.primary == self.node:
+            self._follows = {node: Follower() for node in self.followers}
             self.role = Role.SEALING
             self._sealed = {self.node: (self.log.lineage, self.log.end)}
             self.say_again()
             self._all_sealed()
 
-    def _learners(self, place: Place) -> None:
+    def _learners(self, place: Place, version: int) -> None:
         """Only the learners differ: the new ones are told what there is."""
-        new = [node for node in place.learners if node not in self.place.learners]
         alone = self.alone
         self.place = place
         if alone and not self.alone:
             self._begin_log()
+        if self.role is Role.IDLE:
+            return
+        known = self._follows
+        self._follows = {n: known.get(n) or Follower(version) for n in self.followers}
         if self.role is Role.ACTIVE:
-            for learner in new:
-                self._next[learner] = self.log.end + 1
+            for learner in [node for node in place.learners if node not in known]:
+                self._follows[learner].next = self.log.end + 1
                 self._ship(learner, even_empty=True)
-        for node in [*self._next, *self._sending]:
-            if not place.holds(node):
-                self._forget(node)
 
     def _begin_log(self) -> None:
         """Somebody follows now. What was written without an entry has a number of its own, so that
         nobody who followed once before takes his state for ours."""
+        if self.applied < self.log.end:
+            return  # nothing was (``propose``), and what is in the log may have been acknowledged
         self.log.restart(self.log.end + 1, self.place.epoch)
         self.applied = self.committed = self.log.end
         self._save()
-
-    def _forget(self, node: str) -> None:
-        for known in (self._next, self._match, self._told, self._stuck, self._sending):
-            known.pop(node, None)
 
     def _step_down(self) -> None:
         if self.role is not Role.IDLE:  # a follower goes on knowing what it was told
             self.role = Role.IDLE
             self.committed = self.applied
         self.pending.clear()
-        for node in {*self._next, *self._match, *self._sending}:
-            self._forget(node)
+        self._follows.clear()
 
     def _promise(self, epoch: int) -> bool:
         """Whether the epoch is not below what was promised; then it is promised."""
@@ -230,7 +226,7 @@ class Replica:
             self._level = message.epoch, level
         self.hear_commit(message.epoch, message.committed)
         self.trim(message.trim)
-        self._send(sender, Appended(self.number, message.epoch, level))
+        self._send(sender, Appended(self.number, message.epoch, level, message.since))
 
     def _need(self, primary: str, epoch: int) -> None:
         self._send(primary, Need(self.number, epoch, list(self.log.lineage), self.log.end))
@@ -246,20 +242,22 @@ class Replica:
             return
         lsn, epoch = message.at
         if not self._installing and (self.log.base > lsn or self.log.has(lsn, epoch)):
-            self._send(sender, Appended(self.number, message.epoch, lsn))
+            self._send(sender, Appended(self.number, message.epoch, lsn, message.since))
             return
-        this = (message.epoch, message.at)
-        if message.number == 0 and not (self._installing and self._install[:2] == this):
+        this = (message.epoch, message.sending)
+        if this < self._install[0]:
+            return  # of a try that was given up
+        if message.number == 0 and not (self._installing and self._install[0] == this):
             self.wipe()
             self._installing = True
             self._save()
-            self._install = (*this, 0)
-        if self._install[:2] != this or message.number > self._install[2]:
+            self._install = (this, 0)
+        number = message.number
+        if self._install[0] != this or number > self._install[1]:
             # A piece of another try, or the first ones were lost in a restart.
-            self._send(sender, Installed(self.number, message.epoch, lsn, BEGIN_AGAIN))
-            return
-        if message.number == self._install[2]:
-            self._install = (message.epoch, message.at, message.number + 1)
+            number = BEGIN_AGAIN
+        elif number == self._install[1]:
+            self._install = (this, number + 1)
             for key, value in message.rows:
                 self._overlay.put_record(key, value)
             if message.last or self.mutant.install_whole_early:
@@ -268,7 +266,7 @@ class Replica:
                 self.applied = self.committed = lsn
                 self._save()
                 self._outbox.replaced(self.number)
-        self._send(sender, Installed(self.number, message.epoch, lsn, message.number))
+        self._send(sender, Installed(self.number, message.epoch, lsn, number, message.sending))
 
     def wipe(self) -> None:
         """Nothing of this partition is kept but the promise."""
@@ -277,7 +275,7 @@ class Replica:
         self.log.restart(0, 0)
         self.applied = self.committed = 0
         self._installing = False
-        self._install = (0, (0, 0), 0)
+        self._install = ((0, 0), 0)
         self._level = (0, 0)
         self._save()
 
@@ -315,7 +313,7 @@ class Replica:
 
     @property
     def alone(self) -> bool:
-        """Nobody follows: the state is written at once, and no log is needed."""
+        """Nobody follows: once the log is in the state, that is written at once, without a log."""
         return self.place.sync == (self.node,) and not self.place.learners
 
     @property
@@ -326,7 +324,7 @@ class Replica:
     def propose(self, changes: Changes, bodies: list[tuple[bytes, bytes | None]]) -> int:
         """A new entry; returns its lsn. It is committed when `committed` has reached that."""
         assert self.serving
-        if self.alone:
+        if self.alone and self.applied == self.log.end:  # or an older entry would come after it
             for key, value in (*changes.puts, *bodies):
                 if value is not None:
                     self._overlay.put_record(key, value)
@@ -336,7 +334,7 @@ class Replica:
         lsn = self.log.append(self.place.epoch, encode(changes), bodies)
         # Learners are not waited for: they get what has gathered, once in a while. But every node
         # waits to hear of a new queue.
-        eager = self.followers if self.number == self._catalogue else self._needed
+        eager = self.followers if self.number == self._catalogue else self.needed
         for follower in eager:
             self._ship(follower)
         self._commit()
@@ -356,43 +354,39 @@ class Replica:
             self._fetch_or_copy()
 
     def appended(self, sender: str, message: Appended) -> None:
-        if self._leads(message.epoch):
-            self._sending.pop(sender, None)
-            self._match[sender] = max(self._match.get(sender, 0), message.lsn)
-            if self._next.get(sender, 0) <= self._match[sender]:
-                self._next[sender] = self._match[sender] + 1
-            self._progress(sender)
+        follower = self._follower(sender, message.epoch)
+        if follower is None or message.since != follower.since:
+            return  # it may have forgotten since what it has said then
+        follower.has(message.lsn)
+        self._progress(sender)
 
     def need(self, sender: str, message: Need) -> None:
-        if not self._leads(message.epoch):
+        follower = self._follower(sender, message.epoch)
+        if follower is None:
             return
         common = agree(self.log.lineage, self.log.end, message.lineage, message.end)
         if common is None or common < self.log.base:
             if sender in self.place.learners:
                 self._send_state(sender)
             return
-        self._next[sender] = max(common, self._match.get(sender, 0)) + 1
+        follower.next = max(common, follower.level) + 1
         self._ship(sender, even_empty=True)
 
     def installed(self, sender: str, message: Installed) -> None:
-        sending = self._sending.get(sender)
-        if not self._leads(message.epoch) or sending is None:
+        follower = self._follower(sender, message.epoch)
+        sending = follower.sending if follower is not None else None
+        if follower is None or sending is None or message.sending != sending.count:
             return
-        if message.lsn == sending.at[0] and message.number == BEGIN_AGAIN and sending.number:
-            del self._sending[sender]
+        if message.number == BEGIN_AGAIN and sending.number:
+            follower.sending = None
             self._send_state(sender)
-            return
-        if (message.lsn, message.number) != (sending.at[0], sending.number):
-            return
-        if not sending.last:
+        elif message.number == sending.number and not sending.last:
             sending.advance()
             self._send_piece(sender)
-            return
-        del self._sending[sender]
-        self._match[sender] = message.lsn
-        self._next[sender] = message.lsn + 1
-        self._ship(sender, even_empty=True)
-        self._progress(sender)
+        elif message.number == sending.number:
+            follower.has(message.lsn)
+            self._ship(sender, even_empty=True)
+            self._progress(sender)
 
     def fenced(self, sender: str, message: Fenced) -> None:
         """Somebody promised a newer epoch: whatever it is, this is not the primary any more."""
@@ -405,24 +399,28 @@ class Replica:
             return False
         if self.mutant.grow_unlevel:
             return True
-        match = self._match.get(learner)
+        follower = self._follows.get(learner)
+        match = follower.match if follower is not None else None
         if match is None or not self._outbox.alive(learner):
             return False
         if self.log.end - match <= ENTRIES_MAX:
             self.pending.add(learner)
         return match >= self.log.end
 
+    def wait_only_for(self, learner: str) -> None:
+        """No wish of this node is under way: whoever else is pending was not taken in."""
+        if self.pending - {learner}:
+            self.pending &= {learner}
+            self._commit()
+
     def lag(self) -> dict[str, int]:
         """How many entries each follower is behind; not what is just on its way to it."""
-        behind = {node: self.log.end - self._match.get(node, 0) for node in self.followers}
-        return {
-            node: lag for node, lag in behind.items()
-            if lag > (ENTRIES_MAX if node in self._match else 0)
-        }  # fmt: skip
+        lags = {name: each.lag(self.log.end, ENTRIES_MAX) for name, each in self._follows.items()}
+        return {name: lag for name, lag in lags.items() if lag}
 
     @property
     def installing_others(self) -> int:
-        return len(self._sending)
+        return sum(each.sending is not None for each in self._follows.values())
 
     # --- inside ---------------------------------------------------------------------------
 
@@ -431,12 +429,14 @@ class Replica:
         return [*self.place.sync[1:], *self.place.learners]
 
     @property
-    def _needed(self) -> list[str]:
-        """Whose word an acknowledgement needs."""
+    def needed(self) -> list[str]:
+        """Whose word an acknowledgement needs, or the answer to a pop (``confirmation``)."""
         return [*self.place.sync[1:], *(n for n in self.pending if n not in self.place.sync)]
 
-    def _leads(self, epoch: int) -> bool:
-        return self.role in (Role.COPYING, Role.ACTIVE) and epoch == self.place.epoch
+    def _follower(self, sender: str, epoch: int) -> Follower | None:
+        """Who says something to this node as its primary, if it is."""
+        leads = self.role in (Role.COPYING, Role.ACTIVE) and epoch == self.place.epoch
+        return self._follows.get(sender) if leads else None
 
     def say_again(self) -> None:
         """Whatever this node waits for is asked for again: messages get lost."""
@@ -453,39 +453,39 @@ class Replica:
         elif self.asks and self.place.primary != self.node:
             self._need(self.place.primary, epoch)
 
-    def _say_again_to(self, follower: str) -> None:
+    def _say_again_to(self, name: str) -> None:
         """Only to who got no further since the last time; the commit is news, too."""
-        match = self._match.get(follower)
-        before = self._stuck.get(follower, -2)
-        self._stuck[follower] = -1 if match is None else match
-        if follower in self._sending:
-            if self._outbox.alive(follower):
-                self._send_piece(follower)
+        follower = self._follows[name]
+        match, before = follower.match, follower.stuck
+        follower.stuck = -1 if match is None else match
+        if follower.sending is not None:
+            if self._outbox.alive(name):
+                self._send_piece(name)
             else:
-                del self._sending[follower]  # or the log would grow for ever
+                follower.sending = None  # or the log would grow for ever
         elif match is None or (match < self.log.end and match == before):
-            self._next[follower] = self.log.end + 1 if match is None else match + 1
-            self._ship(follower, even_empty=True)
-        elif follower in self.place.learners and match == self._next.get(follower, 0) - 1:
-            self._ship(follower)  # what has gathered for it; nothing is under way
+            follower.next = self.log.end + 1 if match is None else match + 1
+            self._ship(name, even_empty=True)
+        elif name in self.place.learners and follower.next == match + 1:
+            self._ship(name)  # what has gathered for it; nothing is under way
 
-    def news(self, follower: str) -> int | None:
+    def news(self, name: str) -> int | None:
         """The commit, if a follower that is level was not told so, or only once: it is not
         answered, and may have been lost."""
-        told, times = self._told.get(follower, (-1, 0))
-        if self.role is not Role.ACTIVE or (told >= self.committed and times >= _TELL_TIMES):
+        follower = self._follows.get(name)
+        if self.role is not Role.ACTIVE or follower is None or follower.match is None:
             return None
-        if self._match.get(follower, -1) < self.committed:
-            return None  # it hears of it with the entries
-        self._told[follower] = self.committed, times + 1 if told == self.committed else 1
+        told, times = follower.told
+        if follower.match < self.committed or (told >= self.committed and times >= _TELL_TIMES):
+            return None  # it hears of it with the entries, or has heard
+        follower.told = self.committed, times + 1 if told == self.committed else 1
         return self.committed
 
     def _all_sealed(self) -> None:
         if any(member not in self._sealed for member in self.place.sync):
             return
         if self.mutant.cut_to_commit:
-            if self.log.end > self.committed:
-                self.log.cut(self.committed + 1)
+            self.log.cut(self.committed + 1)
             self._source = self.node
         else:
             self._source = max(
@@ -513,31 +513,31 @@ class Replica:
             if member != self.node:
                 common = agree(self.log.lineage, self.log.end, lineage, end)
                 assert common is not None, "members of a sync set share what is applied"
-                self._next[member] = max(common, self.log.base) + 1
+                self._follows[member].next = max(common, self.log.base) + 1
                 self._ship(member, even_empty=True)
         self._progress("")
 
-    def _progress(self, follower: str) -> None:
+    def _progress(self, name: str) -> None:
         if self.role is Role.COPYING:
-            members = self.place.sync[1:]
-            if all(self._match.get(member, -1) >= self.log.end for member in members):
+            matches = [self._follows[member].match for member in self.place.sync[1:]]
+            if all(match is not None and match >= self.log.end for match in matches):
                 self.role = Role.ACTIVE
                 for learner in self.place.learners:
-                    self._next[learner] = self.log.end + 1
+                    self._follows[learner].next = self.log.end + 1
                     self._ship(learner, even_empty=True)
         if self.role is Role.ACTIVE:
             self._commit()
-        if follower and self._next.get(follower, self.log.end + 1) <= self.log.end:
-            self._ship(follower)
+        follower = self._follows.get(name)
+        if follower is not None and (follower.next or 0) <= self.log.end:
+            self._ship(name)
 
     def _commit(self) -> None:
         """Commits what everyone needed has. Its own copy is durable when answers go out."""
         if len(self.place.sync) < self.min_sync:
             return
-        levels = [self._match.get(member, 0) for member in self._needed]
+        levels = [each.level if each else 0 for each in map(self._follows.get, self.needed)]
         level = min(levels, default=self.log.end)
-        if self.mutant.early_ack:
-            level = self.log.end
+        level = self.log.end if self.mutant.early_ack else level
         if level > self.committed:
             self.committed = level
             if self.number == self._catalogue:  # every node waits to hear of a new queue
@@ -546,38 +546,39 @@ class Replica:
 
     def _trim_point(self) -> int:
         """What every follower has; who is far behind is sent the state instead."""
-        levels = [self._match.get(node, 0) for node in self.followers]
-        level = max(min(levels, default=self.applied), self.applied - KEEP_MAX)
-        return min([level, *(sending.at[0] for sending in self._sending.values())])
+        follows = self._follows.values()
+        level = min([each.level for each in follows], default=self.applied)
+        level = max(level, self.applied - KEEP_MAX)
+        return min([level, *(each.sending.at[0] for each in follows if each.sending is not None)])
 
-    def _ship(self, follower: str, *, even_empty: bool = False) -> None:
-        first = self._next.get(follower)
-        if first is None or follower in self._sending:
+    def _ship(self, name: str, *, even_empty: bool = False) -> None:
+        follower = self._follows[name]
+        first = follower.next
+        if first is None or follower.sending is not None:
             return  # it has not said yet what it holds, or is sent all of it
         if first <= self.log.base:
-            self._send_state(follower)
+            self._send_state(name)
             return
         entries = self.log.entries(first, ENTRIES_MAX)
         if entries or even_empty:
             before = (first - 1, self.log.epoch_at(first - 1))
-            self._next[follower] = first + len(entries)
-            self._told[follower] = self.committed, 0
-            trim = self._trim_point()
-            self._send(
-                follower,
-                Append(self.number, self.place.epoch, before, entries, self.committed, trim),
-            )
+            follower.next = first + len(entries)
+            follower.told = self.committed, 0
+            about = (self.committed, self._trim_point(), follower.since)
+            self._send(name, Append(self.number, self.place.epoch, before, entries, *about))
 
     def _send_state(self, learner: str) -> None:
         """From the state as it is in the store, which is what was applied when it was written."""
-        if learner in self._sending or learner not in self.place.learners:
+        follower = self._follows[learner]
+        if follower.sending is not None or learner not in self.place.learners:
             return
         data = self._overlay.stored(layout.replica(self.number))
         meta = decode_meta(data) if data is not None else Meta()
         if not self.log.base <= meta.applied <= self.log.end:
             return  # what is in the store is older than this log: the next write mends that
         at = (meta.applied, self.log.epoch_at(meta.applied))
-        self._sending[learner] = Sending(at, self._rows())
+        self._sent_count += 1
+        follower.sending = Sending(at, self._sent_count, self._rows())
         self._send_piece(learner)
 
     def _rows(self) -> Iterator[Row]:
@@ -585,16 +586,11 @@ class Replica:
             yield from self._overlay.stored_rows(start, stop)
 
     def _send_piece(self, learner: str) -> None:
-        sending = self._sending[learner]
-        if not self._outbox.may_install(sending.size):
+        follower = self._follows[learner]
+        sending = follower.sending
+        if sending is None or not self._outbox.may_install(sending.size):
             return  # it is sent when others say things again
-        self._send(
-            learner,
-            Install(
-                self.number, self.place.epoch, sending.at, sending.number, sending.piece,
-                sending.last,
-            ),
-        )  # fmt: skip
+        self._send(learner, sending.message(self.number, self.place.epoch, follower.since))
 
     def _send(self, to: str, message: AnyMessage) -> None:
         self._outbox.send(to, message)

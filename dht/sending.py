@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from .messages import Row
+from .messages import Install, Row
 
 #: Bytes in one piece, about.
 PIECE_BYTES: Final = 1 << 20
@@ -18,8 +18,10 @@ PIECE_BYTES: Final = 1 << 20
 class Sending:
     """The state as it was at `at`, and the piece that is under way."""
 
-    def __init__(self, at: tuple[int, int], rows: Iterator[Row]) -> None:
+    def __init__(self, at: tuple[int, int], count: int, rows: Iterator[Row]) -> None:
         self.at = at
+        #: Which one of its primary's: the pieces of another one are cut elsewhere.
+        self.count = count
         self._rows = rows
         self.number = -1
         self.piece: list[Row] = []
@@ -38,3 +40,8 @@ class Sending:
             if self.size >= PIECE_BYTES:
                 return
         self.last = True
+
+    def message(self, partition: int, epoch: int, since: int) -> Install:
+        return Install(
+            partition, epoch, self.at, self.number, self.piece, self.last, since, self.count
+        )

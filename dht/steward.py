@@ -38,6 +38,7 @@ class Steward:
             if replica.role is not Role.ACTIVE:
                 continue
             next_step = step(number, replica.place, goal[number], core.alive, core.size.sync, spare)
+            replica.wait_only_for(next_step.grow)
             if next_step.grow:
                 if replica.want_grow(next_step.grow):
                     core.wish(views.grow(number, replica.place.epoch, next_step.grow))
@@ -65,7 +66,7 @@ class Steward:
         lower = view.min_sync > needed and len(holders(view)) == 2
         ready = all(len(place.sync) >= needed for place in view.places)
         if lower or (view.min_sync < needed and ready):
-            core.wish(views.require(needed))
+            core.wish(views.require(needed, lambda view: copies(view, core.size)))
         for node, member in view.members.items():
             silent = core.now - core.heard.get(node, core.now)
             here = member.state in ("active", "stopped")

@@ -230,12 +230,16 @@ def mark(node: str, state: str) -> Change:
     return change
 
 
-def require(copies: int) -> Change:
-    """From now on nothing is acknowledged on fewer disks: more only when everything has so many."""
+def require(copies: int, right: Callable[[View], int] | None = None) -> Change:
+    """From now on nothing is acknowledged on fewer disks: more only when everything has so many.
+
+    `right` says how many a view should ask for: who was counted may have been joined by others.
+    """
 
     def change(view: View) -> View:
         level = min(len(place.sync) for place in view.places)
-        if level < copies or view.min_sync == copies:
+        late = right is not None and right(view) != copies
+        if late or level < copies or view.min_sync == copies:
             return view
         return msgspec.structs.replace(view, min_sync=copies)
 

@@ -320,6 +320,98 @@ class ConsumeRequest(_message.Message):
     prefetch: int
     def __init__(self, queue: _Optional[str] = ..., limit: _Optional[int] = ..., lease_ms: _Optional[int] = ..., prefetch: _Optional[int] = ...) -> None: ...
 
+class KeptPart(_message.Message):
+    __slots__ = ("first", "count", "queue", "deliveries", "due_us", "reason", "origin")
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    DELIVERIES_FIELD_NUMBER: _ClassVar[int]
+    DUE_US_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    ORIGIN_FIELD_NUMBER: _ClassVar[int]
+    first: int
+    count: int
+    queue: str
+    deliveries: int
+    due_us: int
+    reason: str
+    origin: str
+    def __init__(self, first: _Optional[int] = ..., count: _Optional[int] = ..., queue: _Optional[str] = ..., deliveries: _Optional[int] = ..., due_us: _Optional[int] = ..., reason: _Optional[str] = ..., origin: _Optional[str] = ...) -> None: ...
+
+class Kept(_message.Message):
+    __slots__ = ("queue", "producer", "batch", "count", "stamp_us", "priority", "dedup_key", "parts", "payload")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    STAMP_US_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    DEDUP_KEY_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    producer: int
+    batch: int
+    count: int
+    stamp_us: int
+    priority: int
+    dedup_key: str
+    parts: _containers.RepeatedCompositeFieldContainer[KeptPart]
+    payload: bytes
+    def __init__(self, queue: _Optional[str] = ..., producer: _Optional[int] = ..., batch: _Optional[int] = ..., count: _Optional[int] = ..., stamp_us: _Optional[int] = ..., priority: _Optional[int] = ..., dedup_key: _Optional[str] = ..., parts: _Optional[_Iterable[_Union[KeptPart, _Mapping]]] = ..., payload: _Optional[bytes] = ...) -> None: ...
+
+class Row(_message.Message):
+    __slots__ = ("key", "value")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    value: bytes
+    def __init__(self, key: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
+
+class SnapshotRequest(_message.Message):
+    __slots__ = ("partition", "queue", "after_lsn", "after_key")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    AFTER_LSN_FIELD_NUMBER: _ClassVar[int]
+    AFTER_KEY_FIELD_NUMBER: _ClassVar[int]
+    partition: int
+    queue: str
+    after_lsn: int
+    after_key: str
+    def __init__(self, partition: _Optional[int] = ..., queue: _Optional[str] = ..., after_lsn: _Optional[int] = ..., after_key: _Optional[str] = ...) -> None: ...
+
+class SnapshotResponse(_message.Message):
+    __slots__ = ("batches", "rows", "lsn", "key", "more")
+    BATCHES_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    LSN_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    batches: _containers.RepeatedCompositeFieldContainer[Kept]
+    rows: _containers.RepeatedCompositeFieldContainer[Row]
+    lsn: int
+    key: str
+    more: bool
+    def __init__(self, batches: _Optional[_Iterable[_Union[Kept, _Mapping]]] = ..., rows: _Optional[_Iterable[_Union[Row, _Mapping]]] = ..., lsn: _Optional[int] = ..., key: _Optional[str] = ..., more: bool = ...) -> None: ...
+
+class RestoreRequest(_message.Message):
+    __slots__ = ("queue", "backup", "number", "kept")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    BACKUP_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    KEPT_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    backup: bytes
+    number: int
+    kept: Kept
+    def __init__(self, queue: _Optional[str] = ..., backup: _Optional[bytes] = ..., number: _Optional[int] = ..., kept: _Optional[_Union[Kept, _Mapping]] = ...) -> None: ...
+
+class RestoreResponse(_message.Message):
+    __slots__ = ("duplicate",)
+    DUPLICATE_FIELD_NUMBER: _ClassVar[int]
+    duplicate: bool
+    def __init__(self, duplicate: bool = ...) -> None: ...
+
 class InsertRequest(_message.Message):
     __slots__ = ("key", "value")
     KEY_FIELD_NUMBER: _ClassVar[int]
@@ -514,7 +606,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusResponse(_message.Message):
-    __slots__ = ("node", "version", "uptime_ms", "durability", "queues", "ready", "leased", "delayed", "store_bytes", "free_bytes", "reserve_bytes", "commits", "cpu_us", "rss_bytes", "peer_messages", "peer_bytes", "searches", "hops", "stolen")
+    __slots__ = ("node", "version", "uptime_ms", "durability", "queues", "ready", "leased", "delayed", "store_bytes", "free_bytes", "reserve_bytes", "commits", "cpu_us", "rss_bytes", "peer_messages", "peer_bytes", "searches", "hops", "stolen", "now_ms")
     NODE_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     UPTIME_MS_FIELD_NUMBER: _ClassVar[int]
@@ -534,6 +626,7 @@ class StatusResponse(_message.Message):
     SEARCHES_FIELD_NUMBER: _ClassVar[int]
     HOPS_FIELD_NUMBER: _ClassVar[int]
     STOLEN_FIELD_NUMBER: _ClassVar[int]
+    NOW_MS_FIELD_NUMBER: _ClassVar[int]
     node: str
     version: str
     uptime_ms: int
@@ -553,7 +646,8 @@ class StatusResponse(_message.Message):
     searches: int
     hops: int
     stolen: int
-    def __init__(self, node: _Optional[str] = ..., version: _Optional[str] = ..., uptime_ms: _Optional[int] = ..., durability: _Optional[str] = ..., queues: _Optional[int] = ..., ready: _Optional[int] = ..., leased: _Optional[int] = ..., delayed: _Optional[int] = ..., store_bytes: _Optional[int] = ..., free_bytes: _Optional[int] = ..., reserve_bytes: _Optional[int] = ..., commits: _Optional[int] = ..., cpu_us: _Optional[int] = ..., rss_bytes: _Optional[int] = ..., peer_messages: _Optional[int] = ..., peer_bytes: _Optional[int] = ..., searches: _Optional[int] = ..., hops: _Optional[int] = ..., stolen: _Optional[int] = ...) -> None: ...
+    now_ms: int
+    def __init__(self, node: _Optional[str] = ..., version: _Optional[str] = ..., uptime_ms: _Optional[int] = ..., durability: _Optional[str] = ..., queues: _Optional[int] = ..., ready: _Optional[int] = ..., leased: _Optional[int] = ..., delayed: _Optional[int] = ..., store_bytes: _Optional[int] = ..., free_bytes: _Optional[int] = ..., reserve_bytes: _Optional[int] = ..., commits: _Optional[int] = ..., cpu_us: _Optional[int] = ..., rss_bytes: _Optional[int] = ..., peer_messages: _Optional[int] = ..., peer_bytes: _Optional[int] = ..., searches: _Optional[int] = ..., hops: _Optional[int] = ..., stolen: _Optional[int] = ..., now_ms: _Optional[int] = ...) -> None: ...
 
 class OpenSubscriptionRequest(_message.Message):
     __slots__ = ("queue", "subscription", "ttl_ms", "nonce")

@@ -104,6 +104,16 @@ class QueueStub(object):
                 request_serializer=weft_dot_proto_dot_weft__pb2.ConsumeRequest.SerializeToString,
                 response_deserializer=weft_dot_proto_dot_weft__pb2.PopResponse.FromString,
                 _registered_method=True)
+        self.Snapshot = channel.unary_unary(
+                '/weft.v1.Queue/Snapshot',
+                request_serializer=weft_dot_proto_dot_weft__pb2.SnapshotRequest.SerializeToString,
+                response_deserializer=weft_dot_proto_dot_weft__pb2.SnapshotResponse.FromString,
+                _registered_method=True)
+        self.Restore = channel.unary_unary(
+                '/weft.v1.Queue/Restore',
+                request_serializer=weft_dot_proto_dot_weft__pb2.RestoreRequest.SerializeToString,
+                response_deserializer=weft_dot_proto_dot_weft__pb2.RestoreResponse.FromString,
+                _registered_method=True)
 
 
 class QueueServicer(object):
@@ -198,6 +208,21 @@ class QueueServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Snapshot(self, request, context):
+        """A page of what a partition holds, without lending: batches, then rows of the table. `weft backup`
+        reads all pages of all partitions. A page may have 8 MiB: raise the client's receive limit.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Restore(self, request, context):
+        """Puts one batch back; one that was put back before, of the same backup, is not taken again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_QueueServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -270,6 +295,16 @@ def add_QueueServicer_to_server(servicer, server):
                     servicer.Consume,
                     request_deserializer=weft_dot_proto_dot_weft__pb2.ConsumeRequest.FromString,
                     response_serializer=weft_dot_proto_dot_weft__pb2.PopResponse.SerializeToString,
+            ),
+            'Snapshot': grpc.unary_unary_rpc_method_handler(
+                    servicer.Snapshot,
+                    request_deserializer=weft_dot_proto_dot_weft__pb2.SnapshotRequest.FromString,
+                    response_serializer=weft_dot_proto_dot_weft__pb2.SnapshotResponse.SerializeToString,
+            ),
+            'Restore': grpc.unary_unary_rpc_method_handler(
+                    servicer.Restore,
+                    request_deserializer=weft_dot_proto_dot_weft__pb2.RestoreRequest.FromString,
+                    response_serializer=weft_dot_proto_dot_weft__pb2.RestoreResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -650,6 +685,60 @@ class Queue(object):
             '/weft.v1.Queue/Consume',
             weft_dot_proto_dot_weft__pb2.ConsumeRequest.SerializeToString,
             weft_dot_proto_dot_weft__pb2.PopResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Snapshot(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weft.v1.Queue/Snapshot',
+            weft_dot_proto_dot_weft__pb2.SnapshotRequest.SerializeToString,
+            weft_dot_proto_dot_weft__pb2.SnapshotResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Restore(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weft.v1.Queue/Restore',
+            weft_dot_proto_dot_weft__pb2.RestoreRequest.SerializeToString,
+            weft_dot_proto_dot_weft__pb2.RestoreResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -127,6 +127,63 @@ class Redrive(Request, frozen=True, tag="redrive"):
     limit: int = 0
 
 
+class KeptPart(msgspec.Struct, array_like=True, frozen=True):
+    """Messages `first` to `first + count - 1` of a batch that is kept."""
+
+    first: int
+    count: int
+    #: The name of the queue they wait in.
+    queue: str
+    deliveries: int = 0
+    #: Not before this time, in microseconds since 1970.
+    due: int = 0
+    #: Why they are dead letters, and the queue they came from.
+    reason: str = ""
+    origin: str = ""
+
+
+class Kept(msgspec.Struct, array_like=True, frozen=True):
+    """A batch out of a node, as it is kept in a backup. Fields are only ever added at the end."""
+
+    #: The queue it was pushed to.
+    queue: str
+    producer: int
+    batch: int
+    count: int
+    #: When it was pushed, in microseconds since 1970.
+    stamp: int
+    priority: int
+    dedup_key: str | None
+    parts: list[KeptPart]
+    #: A `Payload`; messages that are in no part have empty bodies.
+    payload: bytes
+
+
+class Snapshot(Request, frozen=True, tag="snapshot"):
+    """A page of what a partition holds, asked of its primary: batches, then rows of the table.
+
+    The next page is asked for with the `lsn` and the `key` of the answer.
+    """
+
+    partition: int
+    #: Only the messages of this queue, and no rows.
+    queue: str | None = None
+    after_lsn: int = 0
+    #: Nil: batches first.
+    after_key: str | None = None
+
+
+class Restore(Request, frozen=True, tag="restore"):
+    """Puts a batch back. Batches of one backup come to a partition in the order of `number`; one
+    that the partition has taken before is not taken again."""
+
+    queue: str
+    #: The backup's 128 bits as two numbers.
+    backup: tuple[int, int]
+    number: int
+    kept: Kept
+
+
 class Insert(Request, frozen=True, tag="insert"):
     key: str
     value: bytes
@@ -204,6 +261,7 @@ class Leave(Request, frozen=True, tag="leave"):
 QUEUE_REQUESTS = (
     Push | Pop | Peek | Ack | Nack | Extend
     | CreateQueue | UpdateQueue | DeleteQueue | ListQueues | DescribeQueue | PurgeQueue | Redrive
+    | Snapshot | Restore
 )  # fmt: skip
 TABLE_REQUESTS = Insert | Lookup | Remove | Append | CompareAndSwap
 CLUSTER_REQUESTS = Where | CatchUp | View | Status | ClusterStatus | Join | Leave
@@ -261,6 +319,15 @@ class Popped(Answer, frozen=True, tag="popped"):
 
 class Peeked(Answer, frozen=True, tag="peeked"):
     lent: list[Lent]
+
+
+class Snapped(Answer, frozen=True, tag="snapped"):
+    batches: list[Kept]
+    rows: list[tuple[str, bytes]]
+    #: Where the next page begins, if there is `more`.
+    lsn: int
+    key: str | None
+    more: bool
 
 
 class Settled(Answer, frozen=True, tag="settled"):
@@ -408,10 +475,12 @@ class StatusInfo(Answer, frozen=True, tag="status"):
     searches: int = 0
     hops: int = 0
     stolen: int = 0
+    #: The node's clock, in milliseconds since 1970.
+    now_ms: int = 0
 
 
 AnyAnswer = (
-    Failure | Pushed | Popped | Peeked | Settled | Queues | Created | Done
+    Failure | Pushed | Popped | Peeked | Snapped | Settled | Queues | Created | Done
     | Value | Swapped | Nodes | ViewInfo | StatusInfo | ClusterInfo | Joined
     | STREAM_ANSWERS
 )  # fmt: skip

@@ -10,9 +10,9 @@ verb that is not in the table is denied, so a new one cannot be forgotten.
 | push       | push to the queue                                                       |
 |            | (stage, publish and abort are pushes)                                   |
 | consume    | pop, peek, ack, nack and extend; subscriptions                          |
-| admin      | create, update, delete, purge and redrive the queue; release and delete |
-|            | subscriptions; with ``*`` join and                                      |
-|            | leave                                                                   |
+| admin      | create, update, delete, purge and redrive the queue, back it up and     |
+|            | restore it; release and delete subscriptions; with ``*`` the whole      |
+|            | cluster, join and leave                                                 |
 | watch      | list queues and read the figures, of names that the pattern covers      |
 | table      | every verb of the hash table, by key                                    |
 
@@ -60,6 +60,8 @@ _NEEDS: Final[dict[type, str]] = {
     wire.DeleteQueue: "admin",
     wire.PurgeQueue: "admin",
     wire.Redrive: "admin",
+    wire.Snapshot: "admin",
+    wire.Restore: "admin",
     wire.Insert: "table",
     wire.Lookup: "table",
     wire.Remove: "table",
@@ -104,9 +106,21 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True)
+class Limits:
+    """What a token may take at each node; 0 for no limit. See ``quota``."""
+
+    #: Messages, and bytes of messages, pushed in a second.
+    rate: int = 0
+    bytes_rate: int = 0
+    #: Queues that its admin grants name.
+    queues: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Principal:
     name: str
     grants: tuple[Grant, ...]
+    limits: Limits = Limits()
 
 
 class Tokens(Protocol):
@@ -135,8 +149,8 @@ class Access:
     def __init__(self, tokens: Tokens) -> None:
         self._tokens = tokens
 
-    def check(self, token: str, request: wire.AnyRequest) -> None:
-        """Raises Unauthenticated or PermissionDenied; nothing was done then."""
+    def check(self, token: str, request: wire.AnyRequest) -> Principal:
+        """Who it is. Raises Unauthenticated or PermissionDenied; nothing was done then."""
         principal = self._known(token)
         for name in _names(request):
             if not allow(principal, type(request), name):
@@ -145,6 +159,11 @@ class Access:
                     f"{principal.name} may not {verb} {name[:100]!r}: ask for a token with such a "
                     "grant (weft token create)"
                 )
+        return principal
+
+    def whose(self, token: str) -> Principal | None:
+        """For the audit log."""
+        return self._tokens.principal(token) if token else None
 
     def check_figures(self, token: str) -> None:
         """For who reads the figures of all queues."""
@@ -171,4 +190,6 @@ def _names(request: wire.AnyRequest) -> list[str]:
         names.append(request.settings.dead_letter or names[0])
     elif isinstance(request, wire.UpdateQueue):
         names.append(str(request.changes.get("dead_letter") or names[0]))
+    elif isinstance(request, wire.Restore):
+        names += [part.queue for part in request.kept.parts]
     return names

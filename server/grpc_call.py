@@ -7,12 +7,13 @@ import functools
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
+from urllib.parse import unquote
 
 import grpc
 
 from weft.errors import WeftError
 
-from .async_ask import TOKEN, AsyncAsk
+from .async_ask import PEER, TOKEN, AsyncAsk
 from .calls import CANCELLED, OK, Calls
 from .gate import Gate
 from .grpc_status import refuse
@@ -43,6 +44,7 @@ def call(method: Method[Service, Asked, Answered]) -> Method[Service, Asked, Ans
         entry = self.calls.begin(method.__name__, context)
         context.set_trailing_metadata((entry.trailing,))
         TOKEN.set(_token(context))  # each call is a task, with a context of its own
+        PEER.set(unquote(context.peer().partition(":")[2]))
         try:
             with self.gate.enter():
                 answer = await method(self, request, context)

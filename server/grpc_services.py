@@ -11,6 +11,8 @@ import itertools
 import secrets
 from collections.abc import Callable, Iterable, Iterator
 
+import grpc
+
 from weft import ids, limits
 from weft.proto import weft_pb2 as pb
 from weft.proto import weft_pb2_grpc, wire
@@ -149,15 +151,25 @@ class QueueService(Base, weft_pb2_grpc.QueueServicer):
                 stream.lend(answer.lent)
                 await self._send(asked.queue, self._pages(answer.lent, frames), context)
 
+    @call
+    async def Snapshot(self, request: pb.SnapshotRequest, context: Context) -> pb.SnapshotResponse:
+        return translate.snapped(await self.ask(translate.snapshot(request), wire.Snapped))
+
+    @call
+    async def Restore(self, request: pb.RestoreRequest, context: Context) -> pb.RestoreResponse:
+        answer = await self.ask(translate.restore(request), wire.Pushed)
+        return pb.RestoreResponse(duplicate=answer.duplicate)
+
     async def _send(self, queue: str, pages: list[list[pb.Message]], context: Context) -> None:
         for number, page in enumerate(pages):
             try:
                 await context.write(pb.PopResponse(messages=page))
-            except asyncio.CancelledError:
-                # The client left before it could take these; the earlier ones are its own.
+            except (asyncio.CancelledError, grpc.aio.InternalError) as error:
+                # The client left before it could take these; the earlier ones are its own. When it
+                # left in the middle of a write, gRPC says so in another way.
                 left = [message.receipt for page in pages[number:] for message in page]
                 self.asking.give_back_receipts(queue, Grouped.of(left).receipts())
-                raise
+                raise asyncio.CancelledError from error
 
     def _pages(self, lent: Iterable[wire.Lent], frames: Iterable[bytes]) -> list[list[pb.Message]]:
         return list(translate.pages(translate.messages(lent, frames), ANSWER_BYTES_MAX))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.errors import (
     AlreadySettled,
+    BackupDamaged,
     Busy,
     ConnectionLost,
     DeadlineExceeded,
@@ -27,6 +28,8 @@ from weft.errors import (
     QueueFull,
     QueueInUse,
     QueueNotFound,
+    QuotaExceeded,
+    RateLimited,
     Refused,
     ReservationLost,
     ShuttingDown,
@@ -62,6 +65,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AlreadySettled",
+    "BackupDamaged",
     "Busy",
     "Client",
     "ConnectionLost",
@@ -86,6 +90,8 @@ __all__ = [
     "QueueInUse",
     "QueueNotFound",
     "QueueStats",
+    "QuotaExceeded",
+    "RateLimited",
     "Refused",
     "Reservation",
     "ReservationLost",

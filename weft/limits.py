@@ -75,13 +75,15 @@ STAGES_MAX: Final = 100_000
 #: Batches, parts of a batch, attempts and reservations are counted with this many bits.
 NUMBER_MAX: Final = (1 << 62) - 1
 
-_QUEUE_NAME = re.compile(r"[A-Za-z0-9._-]{1,80}")
+#: Names of dots alone are steps in a path wherever a name becomes one.
+_QUEUE_NAME = re.compile(r"(?!\.+\Z)[A-Za-z0-9._-]{1,80}")
 
 
 def check_queue_name(name: str) -> None:
     if not _QUEUE_NAME.fullmatch(name):
         raise InvalidArgument(
-            f"a queue name is 1 to 80 of A-Z a-z 0-9 . _ and -, not {name[:100]!r}"
+            "a queue name is 1 to 80 of A-Z a-z 0-9 . _ and -, and not dots alone, not "
+            f"{name[:100]!r}"
         )
 
 

@@ -20,7 +20,7 @@ from weft.errors import InvalidArgument, StorageError, WeftError
 from weft.persistence.store import Change, Reader
 from weft.proto import streams, wire
 
-from . import admin, app, catalogue, ledger, pop, reserve, settle, stage, sweep
+from . import admin, app, catalogue, keep, ledger, pop, reserve, settle, stage, sweep
 from .dedup import SLICE_US
 from .ownership import abandon
 from .push import push
@@ -44,6 +44,8 @@ _VERBS: dict[type, Callable[..., None]] = {
     wire.DescribeQueue: admin.describe_queue,
     wire.PurgeQueue: admin.purge_queue,
     wire.Redrive: admin.redrive,
+    wire.Snapshot: keep.snapshot,
+    wire.Restore: keep.restore,
 }
 #: Steps of what concerns several partitions; each has to be asked where its partition is led.
 _STEPS: dict[type, Callable[..., None]] = {
@@ -227,6 +229,8 @@ class Engine:
         if state.now >= self._forget_at:
             self._forget_at = state.now + SLICE_US
             state.jobs.append(sweep.forget(state))
+            state.leases.tidy(state.now)
+            sweep.forget_strays(state)
             for queue in state.queues.values():
                 for window in queue.windows.values():
                     window.expire(state.now)

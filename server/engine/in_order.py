@@ -3,7 +3,9 @@
 An ordered queue lends one lot at a time. If a lease were lost with the node that gave it, the next
 one could lend the same messages while the first consumer still works on them. So every change of
 the queue's leases is an entry in its partition's log, and whoever leads next goes on with them: the
-receipts stay good.
+receipts stay good. Their time begins anew then. Nobody can say how long an answer was held back
+before it went out, nor how far the two nodes' clocks are apart; and a lot that is lent for too long
+only waits, while one that is lent twice at a time is no lot.
 """
 
 from __future__ import annotations
@@ -92,7 +94,7 @@ def restore(state: State, batch: Batch, records: list[tuple[Queue, LeaseRecord]]
             record.nonce, queue, batch, _part(kind, record.first, record.count), record.lease_us
         )
         lease.mask = out
-        state.leases.add(lease, record.until)
+        state.leases.add(lease, state.now + record.lease_us)
         queue.leased += out.bit_count()
         queue.bytes += sum(batch.share(*run) for run in mask.runs(out))
 

@@ -41,6 +41,9 @@ _NONCES_MAX: Final = 8
 #: A sign of life is written down at most this often.
 _SEEN_US: Final = 30 * 1_000_000
 
+#: An attempt that is not sealed by then is over: its errand has ended long before.
+ATTEMPT_US: Final = 45 * 1_000_000
+
 #: (created of the queue, subscription).
 LedgerKey = tuple[int, str]
 
@@ -83,6 +86,7 @@ class Ledger:
         self.record = record
         self.sealed: dict[int, Sealed] = {}
         self.written_seen = record.seen
+        self.attempt_since = 0
 
     @property
     def key(self) -> LedgerKey:
@@ -164,7 +168,9 @@ def load(state: State, partition: int) -> None:
     ranges = layout.partition_range
     for key, data in state.overlay.scan(*ranges(layout.SUBSCRIPTION, partition)):
         created, name = layout.unpack_named(key)
-        state.ledgers[created, name] = Ledger(partition, created, name, _decode(data))
+        ledger = Ledger(partition, created, name, _decode(data))
+        ledger.attempt_since = state.now
+        state.ledgers[ledger.key] = ledger
     for key, data in state.overlay.scan(*ranges(layout.RESERVATION, partition)):
         created, name, number = layout.unpack_reservation(key)
         state.ledgers[created, name].sealed[number] = _decode_sealed(data)
@@ -189,11 +195,15 @@ def drop(state: State, ledger: Ledger) -> None:
 
 
 def expire(state: State) -> None:
-    """Subscriptions that were silent for their ttl give back what they hold."""
+    """Subscriptions that were silent for their ttl give back what they hold; an attempt that came
+    to nothing is over."""
     for ledger in list(state.ledgers.values()):
         record = ledger.record
+        if record.attempt and state.now - ledger.attempt_since > ATTEMPT_US:
+            record.attempt = 0
+            ledger.save(state)
         silent = state.now - record.seen > record.ttl_ms * 1000
-        if silent and (record.attempt or ledger.open):
+        if silent and ledger.open:
             ledger.release(state)
 
 
@@ -253,6 +263,7 @@ def begin_reserve(state: State, request: streams.BeginReserve, to: object) -> No
         return
     record.attempt = number
     record.token += 1
+    ledger.attempt_since = state.now
     ledger.save(state)
     state.answer(to, wire.Done(record.token), (), {ledger.partition})
 

@@ -24,7 +24,7 @@ from .state import State
 
 def push(state: State, request: wire.Push, payload: bytes, to: object, durability: str) -> None:
     queue = state.queue(request.queue)
-    check(request, payload)
+    check_batch(request, payload)
     dedup_key, ordered = request.dedup_key, queue.settings.ordered
     if ordered and (request.delay_ms or request.priority):
         raise InvalidArgument(f"{queue.name} is ordered: it has neither delays nor priorities")
@@ -115,7 +115,8 @@ def _first(window: DedupWindow, request: wire.Push) -> tuple[int, int, int] | No
     return None
 
 
-def check(request: wire.Push, payload: bytes) -> None:
+def check_batch(request: wire.Push, payload: bytes) -> None:
+    """Whether a batch is right in itself."""
     limits.check_range("producer", request.producer, 0, (1 << PRODUCER_BITS) - 1)
     limits.check_range("batch", request.batch, 0, (1 << BATCH_BITS) - 1)
     limits.check_range("delay_ms", request.delay_ms, 0, limits.DELAY_MS_MAX)

@@ -56,6 +56,8 @@ def adopt(state: State, partitions: set[int]) -> None:
     for empty in [each for each in state.holds.by_key.values() if not each.pieces]:
         if created_of(empty.record.queue) in state.by_created:  # its end was cut short
             hold.dissolve(state, empty)
+    owned = {*state.ledgers, *state.apps, *(key[1:] for key in state.fences)}
+    state.ownerless = {created for created, _ in owned if created not in state.by_created}
     if state.catalogue in state.led:
         bury_strays(state)
 
@@ -73,6 +75,7 @@ def bury_strays(state: State) -> None:
     state.strays.clear()
     state.stray_pushes.clear()
     drop_ownerless(state)
+    state.ownerless.clear()
     if dead:
         state.jobs.append(remove(state, dead))
 

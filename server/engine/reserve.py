@@ -28,8 +28,8 @@ from .state import State
 
 #: Bins in what fits into a reservation: several entries make a bin that is at most that part of it.
 BINS: Final = 128
-#: Entries that are marked in one step; at about 15 microseconds each it keeps nobody waiting.
-MARK_ENTRIES_MAX: Final = 8192
+#: Entries that are marked in one step, so that nobody waits for long meanwhile.
+MARK_ENTRIES_MAX: Final = 4096
 
 
 def survey(state: State, request: streams.Survey, to: object) -> None:

@@ -23,7 +23,7 @@ from . import hold as holds
 from .app import already, check_numbers
 from .head import Head, Part
 from .hold import Hold, HoldRecord
-from .push import admit, check, check_room
+from .push import admit, check_batch, check_room
 from .queue import Queue
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def stage(
     check_numbers(request.batch, request.part, request.attempt)
     limits.check_range("token", request.token, 1, limits.NUMBER_MAX)
     push = wire.Push(request.queue, request.producer, request.number, request.count)
-    check(push, payload)
+    check_batch(push, payload)
     ordered = queue.settings.ordered
     partition = place_of(queue.name, request, state.partitions, ordered=ordered)
     if request.batch <= state.fences.get((partition, queue.created, request.app), -1):

@@ -106,6 +106,8 @@ class State:
         #: Ledgers and apps with something to tell the partitions.
         self.owing: set[LedgerKey] = set()
         self.publishing: set[AppKey] = set()
+        #: Queues (`created`) of subscriptions or apps that are gone, or not heard of yet.
+        self.ownerless: set[int] = set()
         self.waiters: dict[int, Waiter] = {}
         self.waiting: dict[object, Waiter] = {}  # the same, by who waits
         self.waiter_timers = Timers()
@@ -302,6 +304,7 @@ class State:
                 "the node's disk is at its free-space reserve: ack or purge something, or add disk"
             )
 
-    def check_leases(self, limit: int) -> None:
-        if len(self.leases.by_nonce) >= limit:
-            raise Overloaded(f"{limit} leases are out on this node: ack some, or pop less at once")
+    def check_leases(self) -> None:
+        most = self.leases.most
+        if len(self.leases.by_nonce) >= most:
+            raise Overloaded(f"{most} leases are out on this node: ack some, or pop less at once")

@@ -31,7 +31,7 @@ def sweep(state: State, dead: Queue) -> Generator[None]:
     for number, lease in enumerate(list(state.leases.by_nonce.values())):
         if lease.queue is dead and lease.nonce in state.leases.by_nonce:
             lease.mask = 0
-            state.leases.end(lease)
+            state.leases.end(lease, state.now)
             state.changed(lease.batch)
         if number % (10 * STEP) == 0:
             yield
@@ -88,6 +88,17 @@ def forget(state: State) -> Generator[None]:
                 number += 1
                 if number % STEP == 0:
                     yield
+
+
+def forget_strays(state: State) -> None:
+    """The same in memory, for pushes to queues that this node does not know: most are deleted."""
+    current = expiry_slice(state.now, 0)
+    for created, pushes in list(state.stray_pushes.items()):
+        kept = [pushed for pushed in pushes if pushed.expires >= current]
+        if kept:
+            state.stray_pushes[created] = kept
+        else:
+            del state.stray_pushes[created]
 
 
 def retain(state: State, queue: Queue) -> Generator[None]:

@@ -5,7 +5,9 @@ answer names the partitions it rests on, and goes out when all of them are commi
 their logs stood then. What a pop lends changes nothing, and goes out when the other members of its
 partitions confirm that this node still leads (``dht/confirmation.py``); for that a partition `p` is
 counted as `~p`, and tickets as lsns. If this node stops leading one of them, nobody can say whether
-it happened: the caller is told to ask again, and what a pop had lent is given back.
+it happened: the caller is told to ask again, and what a pop had lent is given back. That holds for
+every partition it rests on, until the answer is out: one may have been confirmed long ago, and be
+another node's by the time the last one is.
 """
 
 from __future__ import annotations
@@ -64,8 +66,11 @@ class Held:
     def lost(self, partition: int) -> list[Answered]:
         """The answers that will never be known to be true."""
         failed: list[Answered] = []
-        for _, slot in self._waiting.pop(partition, ()):
-            if slot.missing:
-                slot.missing = 0
-                failed.append(slot.answered)
+        for waiting in self._waiting.values():
+            for _, slot in waiting:
+                if slot.missing and partition in slot.answered.rests_on:
+                    slot.missing = 0
+                    failed.append(slot.answered)
+        for gone in (partition, ~partition):
+            self._waiting.pop(gone, None)
         return failed

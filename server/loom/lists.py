@@ -74,6 +74,8 @@ class Lists:
                 self._answer(to, answer)
 
     def timers(self) -> None:
+        if not self._stock.awaited:
+            return
         for to in self._stock.overdue(self._home.core.now):
             self._answer(to, EMPTY)
 
@@ -92,10 +94,11 @@ class Lists:
             self._answer(to, refusal)
         self._at = 0
 
-    def next_due(self) -> list[int]:
-        due = self._stock.next_due()
-        times = [] if due is None else [due]
-        return [*times, self._at] if len(self._home.core.view.members) > 1 else times
+    def next_due(self) -> int | None:
+        due = self._stock.next_due() if self._stock.awaited else None
+        if len(self._home.core.view.members) < 2:
+            return due
+        return self._at if due is None else min(due, self._at)
 
     # --- as one that has messages ---------------------------------------------------------
 
@@ -107,10 +110,13 @@ class Lists:
     def announce(self) -> None:
         """Tells the keepers what has risen from nothing, or fallen; once in a while, everything."""
         core, state = self._home.core, self._home.engine.state
+        all_again = core.now >= self._at or self._version != core.view.version
+        if not (state.risen or all_again):
+            return
         risen, state.risen = state.risen, set()
         if len(core.view.members) < 2:
             return
-        if core.now >= self._at or self._version != core.view.version:
+        if all_again:
             self._at, self._version = core.now + AGAIN_US, core.view.version
             names = {name for name, queue in state.queues.items() if queue.ready}
             names |= self._announced.keys()

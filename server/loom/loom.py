@@ -45,6 +45,7 @@ from .news import News
 from .places import of_batch, places
 from .popping import Popping
 from .report import cluster_info, view_info
+from .snapshots import Snapshots
 
 #: The lsn of changes that wait for a log: later than any.
 _LATER: Final = 1 << 62
@@ -103,6 +104,7 @@ class Loom:
         self._errands_view = 0
         self._lists = Lists(self)
         self._news = News(self, self)
+        self._snapshots = Snapshots(self)
         self._keeping = Keeping(self)
         self.popping = Popping(self)
         self._out: list[Answered] = []
@@ -124,9 +126,9 @@ class Loom:
     def random(self, below: int) -> int:
         return self._entropy() % below
 
-    def is_ordered(self, queue: str) -> bool:
+    def is_ordered(self, queue: str) -> bool | None:
         known = self.engine.state.queues.get(queue)
-        return known is not None and known.settings.ordered
+        return None if known is None else known.settings.ordered
 
     # --- a round --------------------------------------------------------------------------
 
@@ -223,6 +225,8 @@ class Loom:
             self._lists.where(request, to)
         elif isinstance(request, wire.CatchUp):
             self._news.catch_up(request, to)
+        elif isinstance(request, wire.Snapshot) and places(self, request):
+            self._snapshots.ask(request, to)
         else:
             self.engine.handle(request, payload, to)
             if isinstance(request, wire.Pop):
@@ -301,12 +305,17 @@ class Loom:
         if self._errands_view != self.view.version:
             self._errands_view = self.view.version
             self._errands.view_changed()
-        self._errands.work()
+        if self._errands.under_way or self._errands.busy:
+            self._errands.work()
         self._lists.timers()
-        self._return_loot()
+        if self.popping.loot.bytes:
+            self._return_loot()
+        self._snapshots.serve()
         changes = self.engine.end()
-        self._propose(changes)
-        writes = self.core.end(hurry=self._news.awaited or bool(self._waiting_to_lead))
+        if changes or self._deferred or self.engine.state.barriers:
+            self._propose(changes)
+        hurry = self._news.awaited or self._snapshots.awaited or bool(self._waiting_to_lead)
+        writes = self.core.end(hurry=hurry)
         self._news.learn()
         self._lists.announce()
         for answered in self.engine.answers():
@@ -347,19 +356,20 @@ class Loom:
 
     def next_due(self) -> int:
         """When there is something to do although nobody asks."""
-        if self._errands.busy or self._news.due or (self._waiting_to_lead and self._can_lead()):
+        if self._errands.busy or self._news.due or self._snapshots.awaited or self._can_lead():
             return self.now
-        times = [self.core.next_due(), self.engine.next_due()]
-        if (due := self._keeping.next_due()) is not None:
-            times.append(due)
+        soonest = min(self.core.next_due(), self.engine.next_due())
+        if (due := self._keeping.next_due()) is not None and due < soonest:
+            soonest = due
         if self._single and not self._errands.under_way:
-            return min(times)
-        times += self._lists.next_due()
-        if (kept := self.popping.loot.next_due()) is not None:
-            times.append(kept)
-        if (due := self._errands.next_due()) is not None:
-            times.append(due)
-        return min(times)
+            return soonest
+        if (due := self._lists.next_due()) is not None and due < soonest:
+            soonest = due
+        if self.popping.loot.bytes and (kept := self.popping.loot.next_due()) is not None:
+            soonest = min(soonest, kept)
+        if self._errands.under_way and (due := self._errands.next_due()) is not None:
+            soonest = min(soonest, due)
+        return soonest
 
     def introduce(self) -> None:
         """The others are told where this node is, when they know other addresses."""
@@ -442,7 +452,9 @@ class Loom:
         if self._alone and not alone:
             self.engine.drain()  # who waits here would not hear of messages on other nodes
         self._alone = alone
-        self._single = alone and len(self._led) > core.catalogue and not self._deferred
+        # Its log is in the state, if it had one: what is written at once would be overwritten.
+        ready = alone and core.all_settled and not self._deferred
+        self._single = ready and len(self._led) > core.catalogue
         if not core.stirred and not self._waiting_to_lead:
             self._news.reload()
             return
@@ -475,7 +487,7 @@ class Loom:
             self.core.pending.drop(number)
         self.engine.abandon(gone)
         for number in gone:
-            for answered in self._held.lost(number) + self._held.lost(~number):
+            for answered in self._held.lost(number):
                 self._fail(answered)
         if self.core.catalogue in gone:
             self.engine.load_queues()
@@ -532,7 +544,7 @@ class Loom:
                 return
             if replica.committed < replica.log.end:
                 needs[number] = replica.log.end
-            if (lends or answered.sure) and len(replica.place.sync) > 1:
+            if (lends or answered.sure) and replica.needed:
                 needs[~number] = self.core.confirm(number)
         if needs:
             self._held.add(answered, needs)

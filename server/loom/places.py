@@ -27,8 +27,10 @@ _LISTED = (streams.Survey, streams.Mark, streams.Reveal)
 
 def places(cluster: Cluster, request: wire.AnyRequest) -> Sequence[int]:
     count = cluster.view.catalogue
-    if isinstance(request, wire.Push | streams.Stage):
+    if isinstance(request, wire.Push | wire.Restore | streams.Stage):
         return (of_batch(cluster, request),)
+    if isinstance(request, wire.Snapshot):
+        return (request.partition,) if 0 <= request.partition < count else ()
     if isinstance(request, _SETTLES):
         return list({r.partition: None for r in request.receipts if 0 <= r.partition < count})
     if isinstance(request, wire.TABLE_REQUESTS):
@@ -54,9 +56,9 @@ def _of_stream(count: int, request: wire.AnyRequest) -> Sequence[int]:
     return ()
 
 
-def of_batch(cluster: Cluster, request: wire.Push | streams.Stage) -> int:
+def of_batch(cluster: Cluster, request: wire.Push | wire.Restore | streams.Stage) -> int:
     """The partition that a batch goes to."""
-    if isinstance(request, wire.Push):
+    if isinstance(request, wire.Push | wire.Restore):
         return place_of(cluster, request)
-    ordered = cluster.is_ordered(request.queue)
+    ordered = bool(cluster.is_ordered(request.queue))
     return stage.place_of(request.queue, request, cluster.view.catalogue, ordered=ordered)

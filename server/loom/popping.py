@@ -86,7 +86,7 @@ class Popping:
             node != cluster.node
             and self.loot.has_room
             and limit < LOT
-            and not cluster.is_ordered(request.queue)
+            and cluster.is_ordered(request.queue) is False  # an ordered lot is one consumer's
         )
         here = wire.Pop(request.queue, LOT if steals else limit, 0, request.lease_ms)
         ((answer, frames),) = yield [Question(node, here)]

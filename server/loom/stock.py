@@ -68,6 +68,11 @@ class Stock:
     def wait(self, queue: str, to: object, until: int) -> None:
         self._waiting.setdefault(queue, deque()).append(Waiting(to, until))
 
+    @property
+    def awaited(self) -> bool:
+        """Whether anybody waits at any list."""
+        return bool(self._waiting)
+
     def is_awaited(self, queue: str) -> bool:
         return queue in self._waiting
 

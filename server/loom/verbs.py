@@ -32,6 +32,8 @@ PLAIN: dict[type, Callable[..., Errand]] = {
     wire.Remove: whole.table,
     wire.Append: whole.table,
     wire.CompareAndSwap: whole.table,
+    wire.Snapshot: whole.snapshot,
+    wire.Restore: whole.restore,
     streams.Stage: publishing.stage,
     streams.ReadReserved: reserving.read,
 }

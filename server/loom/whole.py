@@ -29,7 +29,10 @@ class Cluster(Protocol):
     def view(self) -> View: ...
     def alive(self, node: str) -> bool: ...
     def random(self, below: int) -> int: ...
-    def is_ordered(self, queue: str) -> bool: ...
+    def is_ordered(self, queue: str) -> bool | None:
+        """None: this node does not know the queue. A witness knows none."""
+        ...
+
     @property
     def now(self) -> int: ...
 
@@ -63,20 +66,40 @@ def passes(answer: wire.AnyAnswer) -> bool:
 
 
 def push(cluster: Cluster, request: wire.Push, payload: Sequence[bytes]) -> Errand:
+    guess = False  # whether it is ordered, if this node does not know
     while True:
-        node = cluster.view.places[place_of(cluster, request)].primary
+        node = cluster.view.places[place_of(cluster, request, guess)].primary
         ((answer, frames),) = yield [Question(node, request, payload)]
         if not passes(answer):
             return answer, frames
+        guess ^= _not_primary(answer)
         yield Pause()
 
 
-def place_of(cluster: Cluster, request: wire.Push) -> int:
-    """The partition of a push."""
+def place_of(cluster: Cluster, request: wire.Push | wire.Restore, guess: bool = False) -> int:
+    """The partition of a push, or of a batch that is put back."""
+    batch = request.kept if isinstance(request, wire.Restore) else request
+    ordered = cluster.is_ordered(request.queue)
     return placement.of_push(
-        request.queue, cluster.is_ordered(request.queue), request.producer, request.batch,
-        request.dedup_key, cluster.view.catalogue,
+        request.queue, guess if ordered is None else ordered, batch.producer, batch.batch,
+        batch.dedup_key, cluster.view.catalogue,
     )  # fmt: skip
+
+
+def snapshot(cluster: Cluster, request: wire.Snapshot, payload: Sequence[bytes]) -> Errand:
+    if not 0 <= request.partition < cluster.view.catalogue:
+        words = f"partition must be 0 to {cluster.view.catalogue - 1}, not {request.partition}"
+        return wire.Failure("INVALID_ARGUMENT", words, False), ()
+    return (yield from at_primary(cluster, request.partition, request))
+
+
+def restore(cluster: Cluster, request: wire.Restore, payload: Sequence[bytes]) -> Errand:
+    while True:
+        node = cluster.view.places[place_of(cluster, request)].primary
+        ((answer, frames),) = yield [Question(node, request)]
+        if not passes(answer):
+            return answer, frames
+        yield Pause()
 
 
 def table(cluster: Cluster, request: wire.AnyRequest, payload: Sequence[bytes]) -> Errand:

@@ -288,3 +288,19 @@ def test_names_and_limits(rig: Rig) -> None:
         rig.call(streams.OpenSubscription("q", "s", 1, 1))
     with pytest.raises(errors.SubscriptionNotFound):
         rig.call(streams.SubscriptionStats("q", "s"))
+
+
+def test_what_a_deleted_queue_leaves_on_a_node_that_was_away_is_found(rig: Rig) -> None:
+    """The node hears of it when it has the catalogue, and not before it is sure."""
+    fill(rig, 1)
+    Reader(rig)
+    state = rig.engine.state
+    (queue,) = state.queues.values()
+    others = set(range(4))
+    rig.engine.abandon({*others, state.catalogue})
+    del state.queues["q"], state.by_id[queue.id], state.by_created[queue.created]
+    rig.engine.adopt(others)
+    assert state.ownerless == {queue.created}
+    assert state.ledgers
+    rig.engine.bury_strays()
+    assert not {*state.ledgers, *state.ownerless}

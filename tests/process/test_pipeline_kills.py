@@ -92,7 +92,6 @@ def test_a_node_dies_while_messages_are_reserved_read_and_acked(
     seen: dict[int, list[bytes]] = {}
     sub = client.subscription(name, "hits")
     sub.open()
-    deaths = iter((0, 1, 2))
 
     def read(last: int) -> None:
         number = max(seen, default=0)
@@ -106,9 +105,8 @@ def test_a_node_dies_while_messages_are_reserved_read_and_acked(
             assert sub.reserve(number) == made
             assert rows(sub, made) == seen[number]  # again, wherever it is led now
 
-    for last in (8, 16, 24):
-        kill_during(three, next(deaths), lambda last=last: read(last), 0.05)  # type: ignore[misc]
-    read(100)
+    kill_during(three, 0, lambda: read(10), 0.05)
+    kill_during(three, 1, lambda: read(100), 0.2)
     sub.ack_through(max(seen))
     counted = Counter(body for found in seen.values() for body in found)
     assert counted == Counter(bodies)
@@ -172,8 +170,7 @@ def test_a_node_dies_while_batches_are_published(three: Cluster, client: weft.Cl
             assert done.messages == 180
             assert client.last_published(name, "app") == batch
 
-    for number in range(3):
-        kill_during(three, number, lambda n=number: write(5 * n, 5 * n + 5), 0.1)  # type: ignore[misc]
+    kill_during(three, 2, lambda: write(0, 5), 0.1)
     assert client.abort(name, "app", 3) == 0  # it is out, and stays out
     nothing_is_left(client, name)
     sub = client.subscription(name, "audit")

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from weft.dht.core import SIZE
 from weft.dht.log import decode
-from weft.dht.messages import AnyMessage, Ask, Reply
+from weft.dht.messages import Reply
 from weft.dht.meta import Meta, decode_meta
+from weft.dht.planner import copies
 from weft.dht.replica import Replica
 from weft.dht.role import Role
 from weft.dht.view import View
@@ -23,13 +25,11 @@ from weft.server.engine import head
 
 from .fold import Fold
 from .ledger import Ledger
-from .machine import Machine
+from .machine import SUM_BYTES, Machine
 from .violation import Violation
 
 if TYPE_CHECKING:
     from .world import World
-
-_SUM = 8  # bytes of a record's checksum
 
 
 class Checker:
@@ -44,28 +44,31 @@ class Checker:
         self.acknowledged: dict[int, tuple[int, int]] = {}
         #: (partition, producer, batch) -> the entries that bring it.
         self._brought: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
-        self._promised: dict[tuple[str, int], int] = {}
+        #: machine -> partition -> what it has promised; the epoch in which it was last active.
+        self._promised: dict[str, dict[int, int]] = {}
+        self._seen_active: dict[str, dict[int, int]] = {}
         self._known: dict[str, int] = {}
         self._ballots: dict[str, tuple[int, int, str]] = {}
-        self._seen_active: set[tuple[str, int, int]] = set()
-        self._asked: dict[tuple[str, str, int], wire.AnyRequest] = {}
 
     # --- machines -------------------------------------------------------------------------
 
     def started(self, machine: Machine) -> None:
         """A process begins, on whatever its disk has."""
+        self._promised.setdefault(machine.name, {})
+        self._seen_active.setdefault(machine.name, {})
         self.fold.started(machine)
+        self.ledger.line.started(machine)
         for key, value in machine.store.scan(*layout.kind_range(layout.LOG)):
             self._entry(key, machine.record(key, value))
 
     def recovered(self, machine: Machine) -> None:
         """7, across crashes: what was promised durably is what a fresh process starts from."""
-        for (name, number), promised in self._promised.items():
-            if name == machine.name:
-                replica = machine.loom.core.replicas.get(number)
-                kept = replica.promised if replica is not None else 0
-                self.that(kept >= promised, f"7: {name} forgot a promise of {number}")
+        for number, promised in self._promised[machine.name].items():
+            replica = machine.loom.core.replicas.get(number)
+            kept = replica.promised if replica is not None else 0
+            self.that(kept >= promised, f"7: {machine.name} forgot a promise of {number}")
         self._vote(machine)
+        self.fold.recovered(machine)
 
     def wrote(self, machine: Machine, changes: list[Change]) -> None:
         for key, value in changes:
@@ -74,7 +77,7 @@ class Checker:
         self.fold.wrote(machine, changes)
 
     def _entry(self, key: bytes, value: bytes) -> None:
-        partition, data = int.from_bytes(key[1:3], "big"), value[_SUM:]
+        partition, data = int.from_bytes(key[1:3], "big"), value[SUM_BYTES:]
         lsn, epoch = layout.unpack_log(key), int.from_bytes(data[:8], "big")
         before = self.entries.get((partition, lsn, epoch))
         self.that(before is None or before == data, f"6: two entries {(partition, lsn, epoch)}")
@@ -82,36 +85,29 @@ class Checker:
             self.entries[partition, lsn, epoch] = data
             for place, record in decode(data[8:]).puts:
                 if place[:1] == layout.HEAD:
-                    found = head.decode(record[_SUM:])
+                    found = head.decode(record[SUM_BYTES:])
                     name = (partition, found.producer, found.batch)
                     self._brought.setdefault(name, []).append((lsn, epoch))
 
-    def looked(self, machine: Machine) -> None:
-        """After a round of one machine."""
+    def looked(self, machine: Machine, touched: set[int]) -> None:
+        """After a round of one machine, in which it may have changed its mind about some places."""
         core = machine.loom.core
         self._view(machine)
         self._vote(machine)
-        alone: set[int] = set()
-        for number, replica in core.replicas.items():
+        promised, seen = self._promised[machine.name], self._seen_active[machine.name]
+        for number in touched:
+            replica = core.replicas[number]
             # What was written is what was promised: it is said only after the write.
-            name = (machine.name, number)
-            before = self._promised.get(name, 0)
-            if replica.promised != before:
+            if replica.promised != (before := promised.get(number, 0)):
                 self.that(replica.promised > before, f"7: {machine.name} broke a promise")
-                self._promised[name] = replica.promised
-            if replica.role is Role.ACTIVE:
+                promised[number] = replica.promised
+            if replica.role is Role.ACTIVE and seen.get(number) != replica.place.epoch:
+                seen[number] = replica.place.epoch
                 self._is_active(machine, replica)
-                if replica.alone:
-                    alone.add(number)
-        self.fold.looked(machine, alone)
         if self._world.options.limited:
             self.ledger.looked(machine)
 
     # --- what machines say ----------------------------------------------------------------
-
-    def heard(self, sender: str, to: str, message: AnyMessage) -> None:
-        if isinstance(message, Ask):
-            self._asked[sender, to, message.rid] = message.request
 
     def replied(self, machine: Machine, message: Reply) -> None:
         """An answer leaves a machine for another one, which asked for a client."""
@@ -136,22 +132,26 @@ class Checker:
             self.ledger.settled(request, answer)
 
     def _acknowledges(self, machine: Machine, answer: wire.Pushed) -> None:
-        """2: what is acknowledged is on enough disks."""
+        """2: what is acknowledged is on enough disks, that of whoever says so among them."""
         partition = answer.partition
+        if machine.loom.view.places[partition].primary != machine.name:
+            return  # it hands on what the primary has said
         brought = self._brought.get((partition, answer.producer, answer.batch))
         if brought is None:
             return  # it was written when one node was alone, without an entry
         machines = [each for each in self._world.machines.values() if not each.gone]
-        holders: dict[tuple[int, int], list[str]] = {
-            (lsn, epoch): [m.name for m in machines if self._holds(m, partition, lsn, epoch)]
-            for lsn, epoch in brought
-        }
-        lsn, epoch = max(brought, key=lambda entry: len(holders[entry]))
-        need = machine.loom.view.min_sync
+        names, epoch, lsn = max(
+            (
+                ([m.name for m in machines if self._holds(m, partition, lsn, epoch)], epoch, lsn)
+                for lsn, epoch in brought
+            ),
+            # The same push may be an entry of a primary that was replaced, too.
+            key=lambda each: (machine.name in each[0], len(each[0])),
+        )
         self.that(
-            len(holders[lsn, epoch]) >= need,
+            machine.name in names and len(names) >= machine.loom.view.min_sync,
             f"2: batch {answer.batch} of {answer.producer} was acknowledged by {machine.name}; "
-            f"its entry {lsn} of partition {partition} is durable only on {holders[lsn, epoch]}",
+            f"its entry {lsn} of partition {partition} is durable only on {names}",
         )
         if (epoch, lsn) > self.acknowledged.get(partition, (0, 0)):
             self.acknowledged[partition] = (epoch, lsn)
@@ -163,20 +163,31 @@ class Checker:
         if view.version == self._known.get(machine.name, 0):
             return
         self._known[machine.name] = view.version
-        known = self.views.setdefault(view.version, view)
-        self.that(known == view, f"8: two views {view.version}")
-        before = self.views.get(view.version - 1)
-        if before is None:
+        known = self.views.get(view.version)
+        if known is not None:
+            self.that(known == view, f"8: two views {view.version}")
             return
-        for number, (old, new) in enumerate(zip(before.places, view.places, strict=True)):
-            self._grew(number, set(new.sync) - set(old.sync))
+        self.views[view.version] = view
+        before, after = self.views.get(view.version - 1), self.views.get(view.version + 1)
+        if before is not None:
+            self._follows(before, view)
+            if after is None:  # it was chosen just now
+                for number, (old, new) in enumerate(zip(before.places, view.places, strict=True)):
+                    self._grew(number, set(new.sync) - set(old.sync))
+        if after is not None:
+            self._follows(view, after)
+
+    def _follows(self, before: View, view: View) -> None:
+        """9, 20, and that nobody lowers `min_sync` below what the members of now ask for."""
+        for old, new in zip(before.places, view.places, strict=True):
             self.that(new.epoch >= old.epoch, "9: an epoch went back")
             if old.sync != new.sync:
                 self.that(new.epoch > old.epoch, "9: a sync set changed within an epoch")
                 self.that(new.primary in old.sync, "9: the primary comes from outside")
         gone = set(before.removed) & set(view.members)
         self.that(not gone, f"20: {gone} came back")
-        self.that(view.min_sync >= before.min_sync, "2: fewer copies are asked for than before")
+        least = min(before.min_sync, copies(view, SIZE))
+        self.that(view.min_sync >= least, f"2: {view.min_sync} copies are asked for, not {least}")
 
     def _grew(self, number: int, new: set[str]) -> None:
         """2: whoever comes into a sync set has all that was acknowledged before."""
@@ -197,9 +208,6 @@ class Checker:
 
     def _is_active(self, machine: Machine, replica: Replica) -> None:
         number, epoch = replica.number, replica.place.epoch
-        if (machine.name, number, epoch) in self._seen_active:
-            return
-        self._seen_active.add((machine.name, number, epoch))
         owner = self.active.setdefault((number, epoch), machine.name)
         self.that(owner == machine.name, f"3: {owner} and {machine.name} lead {number} in {epoch}")
         removed = machine.name in self._world.newest_view.removed
@@ -232,12 +240,14 @@ class Checker:
         record = disk.get(place)
         if record is not None:
             record = machine.record(place, record)
-            return int.from_bytes(record[_SUM : _SUM + 8], "big") == epoch
+            return int.from_bytes(record[SUM_BYTES : SUM_BYTES + 8], "big") == epoch
         data = disk.get(own)
-        meta = decode_meta(machine.record(own, data)[_SUM:]) if data is not None else Meta()
+        meta = decode_meta(machine.record(own, data)[SUM_BYTES:]) if data is not None else Meta()
         if meta.installing:
             return False
-        return meta.base > lsn or (meta.base, meta.base_epoch) == (lsn, epoch) or lsn == 0
+        if meta.base > lsn:
+            return self.fold.epoch_of(partition, lsn) in (epoch, None)
+        return (meta.base, meta.base_epoch) == (lsn, epoch) or lsn == 0
 
     def that(self, holds: bool, what: str) -> None:
         if not holds:

@@ -23,6 +23,8 @@ RETRY = 500_000
 LEASE_MS = 1_000
 #: The dead letters of "jobs".
 DEAD = "dead"
+#: The ordered queue.
+LINE = "line"
 
 
 @dataclass
@@ -36,12 +38,12 @@ class Used:
     #: It was purged, or deleted and made again: what was sent before may be gone.
     made_again: bool = False
     swept_at: int = 0
-    #: A purge or delete was not answered: it may happen at any time.
-    doubtful: bool = False
+    #: Purges and deletes that were not answered: each may happen at any time.
+    doubts: int = 0
 
     def keeps(self, batch: Batch) -> bool:
         """Whether a batch that was acknowledged must be delivered."""
-        return not self.doubtful and batch.sent_at > self.swept_at
+        return not self.doubts and batch.sent_at > self.swept_at
 
 
 @dataclass
@@ -69,6 +71,8 @@ def queues(world: World) -> list[Used]:
         used.append(Used("small", 9, Settings(lease_ms=LEASE_MS, max_messages=6)))
     if options.temporary:
         used.append(Used("temporary", 10, Settings(lease_ms=LEASE_MS)))
+    if options.ordered:
+        used.append(Used(LINE, 11, Settings(lease_ms=LEASE_MS, ordered=True)))
     return used
 
 
@@ -112,6 +116,7 @@ class Clients:
             key = f"key {number}" if rng.random() < 0.2 else None
             delayed = self.world.options.delays and rng.random() < 0.3
             delay = rng.randrange(2_000_000) // 1000 * 1000 if delayed else 0
+            delay = 0 if queue.settings.ordered else delay
             batch = Batch(queue, number, bodies, key, delay)
             self.batches.append(batch)
             self.world.checker.ledger.batches[queue.producer, number] = batch
@@ -133,11 +138,10 @@ class Clients:
         )  # fmt: skip
         plain = batch.number % 2 == 0
         if not plain:
-            count = world.options.partitions
-            if batch.dedup_key is not None:
-                number = placement.of_text(batch.dedup_key, count)
-            else:
-                number = placement.of_batch(queue.producer, batch.number, count)
+            number = placement.of_push(
+                queue.name, queue.settings.ordered, queue.producer, batch.number, batch.dedup_key,
+                world.options.partitions,
+            )  # fmt: skip
             machine = world.machines[machine.loom.view.places[number].primary]
         payload = wire.encode(wire.Payload(batch.bodies))
         world.ask(machine, request, (payload,), partial(self._pushed, batch), plain=plain)
@@ -197,8 +201,10 @@ class Clients:
         if not isinstance(answer, wire.Popped):
             return
         world, rng = self.world, self.world.rng
-        for lent, frame in zip(answer.lent, frames, strict=True):
-            bodies = wire.decode_payload(frame).bodies
+        contents = [wire.decode_payload(frame).bodies for frame in frames]
+        if queue == LINE:
+            world.checker.ledger.line.received(answer.lent, contents)
+        for lent, bodies in zip(answer.lent, contents, strict=True):
             luck = 0.5 if self.hurry else rng.random()
             if luck < 0.15:
                 continue  # the consumer dies with it
@@ -216,8 +222,11 @@ class Clients:
             machine = world.machines[machine.loom.view.places[lent.partition].primary]
         ranges = [(lent.first, lent.count)]  # of one lease others may have the rest
         receipts = [wire.Receipt(lent.partition, lent.lsn, lent.nonce, ranges)]
+        if queue == LINE:
+            world.checker.ledger.line.ended(lent.nonce)
         if nack:
-            delay_ms = world.rng.randrange(800) if world.options.delays else 0
+            delays = world.options.delays and queue != LINE
+            delay_ms = world.rng.randrange(800) if delays else 0
             request: wire.AnyRequest = wire.Nack(queue, receipts, delay_ms)
         else:
             request = wire.Ack(queue, receipts)

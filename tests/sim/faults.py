@@ -13,11 +13,14 @@ if TYPE_CHECKING:
     from .world import World
 
 _SECOND = 1_000_000
+#: So long a node that stops waits for others to lead.
+_HAND_OVER = _SECOND
 
 
-def schedule(world: World, span: int) -> None:
-    """A handful of faults within the next `span` microseconds."""
+def schedule(world: World) -> None:
+    """A handful of faults within the span of the run."""
     rng, options, names = world.rng, world.options, list(world.machines)
+    span = options.span_us
     kinds = [
         kind
         for kind, on in (
@@ -26,10 +29,11 @@ def schedule(world: World, span: int) -> None:
             (_freeze, options.freezes),
             (_tear, options.tears),
             (_fail, options.failures),
+            (_stop, options.stops),
         )
         if on
     ]
-    for _ in range(rng.randrange(1, 9) if kinds else 0):
+    for _ in range(rng.randrange(1, options.faults_max + 1) if kinds else 0):
         machine = world.machines[rng.choice(names)]
         world.after(rng.randrange(span), partial(rng.choice(kinds), world, machine))
     if options.blackouts:
@@ -66,6 +70,28 @@ def _tear(world: World, machine: Machine) -> None:
 def _fail(world: World, machine: Machine) -> None:
     machine.fails = True
     world.after(world.rng.randrange(500_000, 3 * _SECOND), partial(world.start, machine))
+
+
+def _stop(world: World, machine: Machine) -> None:
+    """As the driver does: others are to lead first, for a while; then everyone is told."""
+    if not machine.up:
+        return
+    world.note(f"stop {machine.name}")
+    boot, until = machine.boots, world.now + _HAND_OVER
+
+    def go_on() -> None:
+        if machine.boots != boot or not machine.up:
+            return
+        frozen = world.now < machine.frozen_until
+        if world.now < until and (frozen or machine.loom.retire()):
+            world.tick(machine, boot)
+            world.after(20_000, go_on)
+            return
+        world.round(machine, lambda loom: loom.drain())
+        world.crash(machine)
+        world.after(world.rng.randrange(10_000, 2 * _SECOND), partial(world.start, machine))
+
+    go_on()
 
 
 def _blackout(world: World) -> None:

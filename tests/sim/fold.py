@@ -1,8 +1,11 @@
 """14 and 15: a replica's state is the fold of its log, and the same on every disk.
 
 The first node that applies an entry says what the entry is; from then on everyone must apply just
-that. Of each state a sum is kept for each entry (the exclusive or of a hash of every row), so that
-any disk can be compared at any moment with what it should be, however far behind it is.
+that. It has said so when that is on its disk: a set of one commits and applies an entry in the very
+round that makes it, and if the write fails and is gone after the restart, none of it ever was, and
+the number is another entry's. Of each state a sum is kept for each entry (the exclusive or of a
+hash of every row), so that any disk can be compared at any moment with what it should be, however
+far behind it is.
 
 Payloads are left out: they stand on the disk before the entry that brings them is applied. At the
 end they are looked at by themselves.
@@ -10,23 +13,41 @@ end they are looked at by themselves.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import xxhash
 
 from weft.dht.log import Changes, encode
-from weft.dht.role import Role
+from weft.dht.meta import decode_meta
 from weft.persistence import layout
 from weft.persistence.store import Change
 
-from .machine import Machine
+from .machine import SUM_BYTES, Machine
 from .violation import Violation
 
 if TYPE_CHECKING:
     from weft.dht.replica import Replica
 
-_STATE = b"acdefhkpqtuv"
+_STATE = b"acdefhkopqtuv"
+_REPLICA = layout.REPLICA[0]
+
+
+def applied_on_disk(machine: Machine, partition: int) -> int:
+    key = layout.replica(partition)
+    record = machine.store.get(key)
+    return 0 if record is None else decode_meta(machine.record(key, record)[SUM_BYTES:]).applied
+
+
+def leads_alone(machine: Machine) -> set[int]:
+    """The partitions of which it has the only copy, and needs no log."""
+    return {n for n, replica in machine.loom.core.replicas.items() if writes_alone(replica)}
+
+
+def writes_alone(replica: Replica) -> bool:
+    """Nobody else can come to lead it but through this one, whether it leads just now or not."""
+    return replica.alone and replica.place.epoch > 0 and replica.applied == replica.log.end
 
 
 class Rows:
@@ -52,13 +73,22 @@ class Rows:
 class Fold:
     def __init__(self, catalogue: int) -> None:
         self._catalogue = catalogue
-        self._entries: dict[tuple[int, int], bytes] = {}
+        #: (partition, lsn) -> the epoch of the entry and what it does.
+        self._entries: dict[tuple[int, int], tuple[int, bytes]] = {}
+        #: machine -> (partition, lsn, epoch, what it does): applied, and not known to be on its
+        #: disk yet.
+        self._unwritten: dict[str, list[tuple[int, int, int, Changes]]] = {}
         self._state = [Rows() for _ in range(catalogue + 1)]
         self._end = [0] * (catalogue + 1)
         self._sums: list[dict[int, int]] = [{0: 0} for _ in range(catalogue + 1)]
         self._disks: dict[str, list[Rows]] = {}
         #: Partitions that a machine leads alone, where nothing is logged.
         self._alone: dict[str, set[int]] = {}
+        self._was_alone: dict[str, set[int]] = {}
+        #: machine -> partition -> how far it has applied, as it has written.
+        self._applied_to: dict[str, dict[int, int]] = {}
+        #: (machine, partition) of states that came as a whole, in this round.
+        self._replaced: set[tuple[str, int]] = set()
         #: A state that came in pieces has rows of later entries, too: it is whole, and the fold of
         #: its log, when those have been applied again.
         self._whole_at: dict[tuple[str, int], int] = {}
@@ -67,35 +97,53 @@ class Fold:
     def started(self, machine: Machine) -> None:
         """A new process: the disk is read, and from now on what is applied is heard of."""
         disk = self._disks[machine.name] = [Rows() for _ in self._state]
+        self._was_alone[machine.name] = self._alone.get(machine.name, set())
         self._alone[machine.name] = set()
+        self._applied_to[machine.name] = {
+            number: applied_on_disk(machine, number) for number in range(len(self._state))
+        }
         for kind in _STATE:
             for key, value in machine.store.scan(*layout.kind_range(bytes([kind]))):
                 number = layout.partition_of(key, self._catalogue)
                 disk[number].change(key, machine.record(key, value))
+        # Of the last write of the process before nobody knew whether it was on the disk.
+        for partition, lsn, epoch, changes in self._unwritten.pop(machine.name, []):
+            if lsn <= applied_on_disk(machine, partition):
+                self._applied(machine, partition, lsn, epoch, changes)
+        self._unwritten[machine.name] = []
         core = machine.loom.core
         core_applied: Callable[[int, int, Changes], None] = core.applied
 
         def applied(partition: int, lsn: int, changes: Changes) -> None:
-            self._applied(machine, partition, lsn, changes)
+            epoch = core.replicas[partition].log.epoch_at(lsn)
+            self._unwritten[machine.name].append((partition, lsn, epoch, changes))
             core_applied(partition, lsn, changes)
 
         core_replaced: Callable[[int], None] = core.replaced
 
         def replaced(partition: int) -> None:
             self._whole_at[machine.name, partition] = self._end[partition]
+            self._replaced.add((machine.name, partition))
             core_replaced(partition)
 
         setattr(core, "applied", applied)  # noqa: B010
         setattr(core, "replaced", replaced)  # noqa: B010
 
-    def _applied(self, machine: Machine, partition: int, lsn: int, changes: Changes) -> None:
-        data = encode(changes)
-        before = self._entries.setdefault((partition, lsn), data)
-        if before != data:
+    def epoch_of(self, partition: int, lsn: int) -> int | None:
+        """Of an entry that was applied: there is one of its number for ever."""
+        entry = self._entries.get((partition, lsn))
+        return None if entry is None else entry[0]
+
+    def _applied(
+        self, machine: Machine, partition: int, lsn: int, epoch: int, changes: Changes
+    ) -> None:
+        entry = (epoch, encode(changes))
+        before = self._entries.setdefault((partition, lsn), entry)
+        if before != entry:
             raise Violation(
                 f"14: {machine.name} applies another entry {lsn} of {partition} than others did"
             )
-        if lsn <= self._end[partition]:
+        if lsn <= self._end[partition] or partition in self._alone[machine.name]:
             return
         if lsn != self._end[partition] + 1:
             raise Violation(
@@ -106,41 +154,67 @@ class Fold:
         for key, value in changes.puts:
             state.change(key, value)
         for key in changes.deletes:
-            if key[0] in _STATE:
-                state.change(key, None)
+            state.change(key, None)  # a payload's key is none of its rows
         self._end[partition] = lsn
         self._sums[partition][lsn] = state.sum
 
     def wrote(self, machine: Machine, changes: list[Change]) -> None:
         disk, alone = self._disks[machine.name], self._alone[machine.name]
+        unwritten, self._unwritten[machine.name] = self._unwritten[machine.name], []
         touched: set[int] = set()
+        saved: list[int] = []
         for key, value in changes:
             if key[0] in _STATE:
                 number = layout.partition_of(key, self._catalogue)
                 disk[number].change(key, value)
                 touched.add(number)
-                if number in alone:
-                    self._state[number].change(key, value)
+            elif key[0] == _REPLICA:
+                saved.append(int.from_bytes(key[1:3], "big"))
+        self._no_gap(machine, saved, unwritten)
+        for partition, lsn, epoch, entry in unwritten:
+            self._applied(machine, partition, lsn, epoch, entry)
         replicas = machine.loom.core.replicas
-        for number in self._leads_alone(machine) - alone:
-            # What a power loss has left on the only disk is what there is.
-            self._state[number] = disk[number].copy()
-            alone.add(number)
-        for number in alone:
-            end = replicas[number].log.end
-            self._end[number] = end
-            self._sums[number][end] = self._state[number].sum
+        # Who leads alone changes with a view, or with what is applied: both are written.
+        now_alone = self._alone[machine.name] = leads_alone(machine)
+        for number in alone | now_alone:
+            self._take_as_it_is(machine, replicas[number])
         for number in touched:
             self.compare(machine, replicas[number])
 
-    def looked(self, machine: Machine, alone: set[int]) -> None:
-        """What a machine leads alone, after a round."""
-        self._alone[machine.name] = alone
+    def _no_gap(
+        self, machine: Machine, saved: list[int], unwritten: list[tuple[int, int, int, Changes]]
+    ) -> None:
+        """No entry gets lost between the log and the state: whoever says that it has applied so
+        much has applied each of them. What was written alone, without an entry, has one number."""
+        applied, replicas = self._applied_to[machine.name], machine.loom.core.replicas
+        new = Counter(partition for partition, _, _, _ in unwritten)
+        for number in saved:
+            replica, before = replicas[number], applied.get(number, 0)
+            if replica.applied == before:
+                continue
+            applied[number] = replica.applied
+            gap = replica.applied - before - new[number]
+            began = number in self._alone[machine.name] and gap == 1
+            replaced = (machine.name, number) in self._replaced
+            if gap and replica.applied and not (began or replaced):
+                raise Violation(
+                    f"14: {machine.name} passes over {gap} entries of {number} after {before}"
+                )
+        if self._replaced:
+            self._replaced = {each for each in self._replaced if each[0] != machine.name}
 
-    @staticmethod
-    def _leads_alone(machine: Machine) -> set[int]:
-        replicas = machine.loom.core.replicas.items()
-        return {number for number, each in replicas if each.role is Role.ACTIVE and each.alone}
+    def _take_as_it_is(self, machine: Machine, replica: Replica) -> None:
+        """The only disk there is: what is on it is right."""
+        number = replica.number
+        self._state[number] = self._disks[machine.name][number].copy()
+        self._end[number] = replica.applied
+        self._sums[number][replica.applied] = self._state[number].sum
+
+    def recovered(self, machine: Machine) -> None:
+        """Of the last write of a machine that led alone nobody knew whether it was on its disk."""
+        self._alone[machine.name] = leads_alone(machine)
+        for number in self._alone[machine.name] | self._was_alone[machine.name]:
+            self._take_as_it_is(machine, machine.loom.core.replicas[number])
 
     def compare(self, machine: Machine, replica: Replica) -> None:
         number = replica.number

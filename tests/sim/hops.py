@@ -17,23 +17,31 @@ import math
 import sys
 import time
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from weft.dht import placement
 from weft.dht import view as views
-from weft.dht.core import Core, encode_view
+from weft.dht.core import INSTALL_BYTES_PER_TICK, PACE, Core, encode_view
+from weft.dht.messages import Ping, encode
+from weft.dht.messages import Stock as Word
 from weft.dht.planner import Size, plan
 from weft.dht.search import Ask, Search, Trail, Wait
 from weft.dht.view import Member, View
 from weft.persistence.memory import MemoryStore
+from weft.proto import wire
 from weft.server.engine import handle
 from weft.server.engine.idqueue import MessageIdQueue
-from weft.server.loom.stock import Stock
+from weft.server.loom.stock import AGAIN_US, Stock
+
+_T = TypeVar("_T")
 
 QUEUE: Final = "work"
 #: Partitions for each server: as many as the default 256 are for 64.
 PARTITIONS_PER_SERVER: Final = 4
+#: What one node holds, for the hand-off.
+HELD_BYTES: Final = 100_000_000_000
 PLOTS: Final = Path(__file__).parents[2] / "docs" / "plots"
 
 
@@ -112,29 +120,70 @@ class Cost(NamedTuple):
     """What a view of so many nodes costs one of them."""
 
     nodes: int
-    plan_s: float
+    plan_s: float  # from nothing: all partitions are on one node
+    again_s: float  # as it is, which is what every node does after each change of the view
+    join_s: float  # one more node has joined
     view_bytes: int
-    learn_s: float
+    learn_s: float  # to take over a view, written down
     core_bytes: int
 
 
 def cost(nodes: int) -> Cost:
-    start = time.perf_counter()
-    view = planned(nodes)
-    plan_s = time.perf_counter() - start
-    data = encode_view(view)
-    name = next(iter(view.members))
+    view, plan_s = _timed(lambda: planned(nodes))
+    _, again_s = _timed(lambda: plan(view, Size()))
+    joined = views.join("late", Member("10.0.0.2:7700"))(view)
+    _, join_s = _timed(lambda: plan(joined, Size()))
+    _, learn_s = _timed(lambda: _learned(view))
     tracemalloc.start()
+    core = _learned(view)
+    core_bytes, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert core.view is view
+    return Cost(nodes, plan_s, again_s, join_s, len(encode_view(view)), learn_s, core_bytes)
+
+
+def _learned(view: View) -> Core:
+    name = next(iter(view.members))
     core = Core(name, MemoryStore(), partitions=view.catalogue, entropy=lambda below: 0)
     core.recover(0)
     core.begin(1)
-    start = time.perf_counter()
     core.learn(view)
     core.end()
-    learn_s = time.perf_counter() - start
-    core_bytes, _ = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    return Cost(nodes, plan_s, len(data), learn_s, core_bytes)
+    return core
+
+
+def _timed(work: Callable[[], _T]) -> tuple[_T, float]:
+    start = time.perf_counter()
+    made = work()
+    return made, time.perf_counter() - start
+
+
+class Traffic(NamedTuple):
+    """What nodes say although nobody asks: counted, from the named intervals and real frames."""
+
+    nodes: int
+    pings_per_s: float  # that one node sends; it hears as many
+    ping_bits_per_s: float  # of one node, both ways, without the transport's own bytes
+    change_bytes: int  # that one change of the view costs its proposer
+    words_per_s: float  # that the keeper of a queue hears, which has messages on every node
+    word_bits_per_s: float
+    list_bytes: int  # of its metadata list
+    hand_off_s: float  # to copy what a lost node held, at the rate that is left for it
+
+
+def traffic(nodes: int, view_bytes: int) -> Traffic:
+    second = 1_000_000
+    others = nodes - 1
+    pings = others * second / PACE.ping
+    ping = len(encode(Ping(1_000_000)))
+    words = others * second / AGAIN_US
+    word = len(encode(Word(10, 1_000_000, {QUEUE: 1000})))
+    names = len(wire.encode(wire.Nodes([f"{number:032x}" for number in range(nodes)])))
+    rate = others * INSTALL_BYTES_PER_TICK * second / PACE.again
+    return Traffic(
+        nodes, pings, 2 * 8 * pings * ping, others * view_bytes, words, 8 * words * word, names,
+        HELD_BYTES / rate,
+    )  # fmt: skip
 
 
 class Row(NamedTuple):
@@ -168,12 +217,28 @@ def main() -> int:
             f"{row.servers:>8} {row.messages:>8} {row.measured:>8.4f} {row.model:>8.4f} "
             f"{row.measured / row.model - 1:>+8.2%} {row.off:>8.1%} {bound:>8.1%}", flush=True,
         )  # fmt: skip
-    print(f"\n{'nodes':>8} {'plan s':>8} {'view kB':>8} {'learn ms':>9} {'core kB':>8}")
-    for nodes in (64, 256, 1024):
-        each = cost(nodes)
+    costs = [cost(nodes) for nodes in (16, 64, 256, 1024)]
+    heads = ("nodes", "plan s", "again ms", "join ms", "view kB", "learn ms", "core kB")
+    print("\n" + " ".join(f"{name:>8}" for name in heads))
+    for each in costs:
         print(
-            f"{each.nodes:>8} {each.plan_s:>8.2f} {each.view_bytes / 1000:>8.0f} "
-            f"{each.learn_s * 1000:>9.1f} {each.core_bytes / 1000:>8.0f}", flush=True,
+            f"{each.nodes:>8} {each.plan_s:>8.2f} {each.again_s * 1000:>8.1f} "
+            f"{each.join_s * 1000:>8.1f} {each.view_bytes / 1000:>8.0f} "
+            f"{each.learn_s * 1000:>8.1f} {each.core_bytes / 1000:>8.0f}", flush=True,
+        )  # fmt: skip
+    per_node = costs[-1].view_bytes / costs[-1].nodes
+    traffic_heads = (
+        "nodes", "pings/s", "kbit/s", "view kB", "change MB", "words/s", "kbit/s", "list kB",
+        "hand-off s",
+    )  # fmt: skip
+    print("\n" + " ".join(f"{name:>9}" for name in traffic_heads))
+    for nodes in (100, 1_000, 10_000):
+        said = traffic(nodes, int(per_node * nodes))
+        print(
+            f"{nodes:>9} {said.pings_per_s:>9.0f} {said.ping_bits_per_s / 1000:>9.0f} "
+            f"{per_node * nodes / 1000:>9.0f} {said.change_bytes / 1e6:>9.1f} "
+            f"{said.words_per_s:>9.0f} {said.word_bits_per_s / 1000:>9.0f} "
+            f"{said.list_bytes / 1000:>9.0f} {said.hand_off_s:>9.1f}", flush=True,
         )  # fmt: skip
     draw(rows, counts)
     return 0

@@ -44,12 +44,12 @@ class Keeper:
         if delete:
             queue.made = False
         queue.made_again = True
-        doubtful, queue.doubtful = queue.doubtful, True  # until there is an answer
+        queue.doubts += 1  # until there is an answer
 
         def answered(_: Machine, answer: wire.AnyAnswer, __: Sequence[bytes]) -> None:
             gone = isinstance(answer, wire.Failure) and answer.code == "QUEUE_NOT_FOUND"
             if isinstance(answer, wire.Done) or gone:
-                queue.doubtful = doubtful
+                queue.doubts -= 1
                 queue.swept_at = self._world.now
                 self.swept_count += 1
             if delete:

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 from weft.proto import wire
 from weft.server.engine import handle
 
+from .line import Line
 from .machine import Machine
 from .violation import Violation
 
 if TYPE_CHECKING:
-    from .clients import Batch
+    from .clients import Batch, Used
     from .world import World
 
 #: A message: partition, the batch's number there, index in the batch.
@@ -39,6 +40,7 @@ class Ledger:
         self._lent: dict[int, set[Message]] = {}  # by nonce
         self._lends: dict[Message, int] = {}
         self._pushed: dict[tuple[str, int, int], tuple[int, int]] = {}
+        self.line = Line(world)
 
     # --- what machines say ----------------------------------------------------------------
 
@@ -51,6 +53,8 @@ class Ledger:
 
     def lent(self, machine: Machine, answer: wire.Popped, payload: Sequence[bytes]) -> None:
         """A pop's answer leaves the machine that lends, for a client or for another machine."""
+        if answer.lent and self._queue_of(answer.lent[0]).settings.ordered:
+            self.line.leaves(machine, answer.lent)
         for lent, frame in zip(answer.lent, payload, strict=True):
             bodies = wire.decode_payload(frame).bodies
             batch = self.batches[lent.producer, lent.batch]
@@ -72,6 +76,9 @@ class Ledger:
                 self._in_order(machine, lent, batch)
             for message in messages:
                 self._lends[message] = self._lends.get(message, 0) + 1
+
+    def _queue_of(self, lent: wire.Lent) -> Used:
+        return self.batches[lent.producer, lent.batch].queue
 
     def _once(self, lent: wire.Lent, batch: Batch) -> None:
         """12, and that a number is one batch's for ever."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from weft.dht.messages import AnyMessage
 from weft.persistence.memory import MemoryStore
 from weft.server.loom.loom import Loom
+
+#: Of a record's checksum, which stands before its data.
+SUM_BYTES = 8
 
 
 class PowerLoss(Exception):
@@ -36,7 +39,9 @@ class Machine:
     frozen_until: int = 0
     wake_at: int = 0
     #: What came and is heard in the next round.
-    inbox: list[tuple[str, AnyMessage]] = field(default_factory=list)
+    inbox: list[Callable[[Loom], None]] = field(default_factory=list)
+    #: When that is, if it is not for somebody else to say.
+    gather_at: int = 0
     #: The next write is cut short by a power loss; fails.
     tears: bool = False
     fails: bool = False

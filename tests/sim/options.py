@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from .network import Weather
 
@@ -14,6 +14,15 @@ class Options:
     partitions: int = 2
     pushes: int = 16
     weather: Weather = field(default_factory=Weather)
+    #: How long things break, and how many may.
+    span_us: int = 4_500_000
+    faults_max: int = 8
+    #: What comes within such a time of each other is heard in one round, as a busy node does; and
+    #: while nothing breaks, before and after.
+    gather_us: int = 0
+    calm_gather_us: int = 0
+    #: How often it is looked whether all is well.
+    look_us: int = 250_000
     # What breaks:
     crashes: bool = True
     blackouts: bool = False
@@ -23,6 +32,8 @@ class Options:
     tears: bool = False
     #: A write that fails: the machine must end.
     failures: bool = False
+    #: A node is told to stop: it hands over first.
+    stops: bool = False
     #: One flipped bit on one disk: the machine must be replaced.
     rot: bool = False
     #: Clocks differ by up to so much.
@@ -34,11 +45,35 @@ class Options:
     # What clients do besides:
     dead_letters: bool = False
     limited: bool = False
+    ordered: bool = False
     #: A queue that is purged, deleted and made again.
     temporary: bool = False
     counters: bool = False
     delays: bool = False
     updates: bool = False
+
+    @staticmethod
+    def drawn(seed: int, rng: random.Random, *, whole: bool) -> Options:
+        """What a seed stands for. The size of the run comes from a generator of its own: so a run
+        whose size was not drawn (`whole`), as seeds were once, is still the same run."""
+        options = Options.draw(rng)
+        return options if whole else options.sized(random.Random(f"size of {seed}"))
+
+    def sized(self, rng: random.Random) -> Options:
+        """Many short stories, some long ones; and what a seed did not draw from the first."""
+        luck = rng.random()
+        scale = 0.4 if luck < 0.6 else 1.0 if luck < 0.92 else 2.0
+        return replace(
+            self,
+            span_us=int(self.span_us * scale),
+            pushes=max(4, int(self.pushes * scale)),
+            faults_max=max(3, int(self.faults_max * scale)),
+            gather_us=rng.choice([0, 0, 200, 1000]),
+            calm_gather_us=1000,
+            look_us=100_000,
+            ordered=rng.random() < 0.3,
+            stops=rng.random() < 0.2,
+        )
 
     @staticmethod
     def draw(rng: random.Random) -> Options:

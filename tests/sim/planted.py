@@ -13,8 +13,9 @@ from typing import Any
 from weft.dht.confirmation import Confirmations
 from weft.dht.mutant import Mutant
 from weft.dht.replica import Replica
+from weft.server.engine import in_order
 from weft.server.engine.dedup import DedupWindow
-from weft.server.engine.state import Answered
+from weft.server.engine.state import Answered, State
 from weft.server.loom.loom import Loom
 from weft.server.loom.news import News
 
@@ -41,6 +42,11 @@ def _no_barrier(confirmations: Confirmations, number: int) -> int:
     return 1 << 62
 
 
+def _pending_not_needed(replica: Replica) -> list[str]:
+    """As if whoever is pending had no say."""
+    return [*replica.place.sync[1:]]
+
+
 def _expires_early(window: DedupWindow, now: int) -> None:
     """The clock of whoever looks is ten minutes ahead."""
     _expire(window, now + 600_000_000)
@@ -52,12 +58,19 @@ def _buries_at_once(news: News) -> None:
         news._reader.engine.bury_strays()
 
 
-#: name -> (class, attribute, what is put in its place)
-_PLANTS: dict[str, tuple[type, str, Callable[..., Any]]] = {
+def _no_leases(state: State, partition: int) -> dict[int, list[Any]]:
+    """Whoever leads next knows nothing of what is lent of an ordered queue."""
+    return {}
+
+
+#: name -> (class or module, attribute, what is put in its place)
+_PLANTS: dict[str, tuple[object, str, Callable[..., Any] | property]] = {
     "answers_not_held": (Loom, "_hold", _not_held),
     "trimmed_too_early": (Replica, "trim", _trims_all),
     "turn_ignored": (Loom, "_is_lost", _never_lost),
     "no_barrier": (Confirmations, "level", _no_barrier),
+    "pending_not_asked": (Replica, "needed", property(_pending_not_needed)),
+    "ordered_leases_lost": (in_order, "load", _no_leases),
     "dedup_by_clock": (DedupWindow, "expire", _expires_early),
     "strays_buried_early": (News, "learn", _buries_at_once),
 }

@@ -14,15 +14,15 @@ from .options import Options
 from .violation import Violation
 from .world import SECOND, World
 
-#: While things break.
-_WORK = 9 * SECOND // 2
 #: Longer than that it never takes to come back.
 _HEAL_MAX = 45 * SECOND
-_LOOK = SECOND // 4
 
 
-def simulate(seed: int, options: Options | None = None, mutant: str = "") -> World:
-    world = World(seed, options, mutant)
+def simulate(
+    seed: int, options: Options | None = None, mutant: str = "", *, whole: bool = False
+) -> World:
+    """A seed's run; `whole`: of the one size that all runs had once."""
+    world = World(seed, options, mutant, whole=whole)
     try:
         _simulate(world)
     except Violation as violation:
@@ -34,22 +34,25 @@ def simulate(seed: int, options: Options | None = None, mutant: str = "") -> Wor
 
 def _simulate(world: World) -> None:
     clients, counters = Clients(world), Counters(world)
+    span = world.options.span_us
     world.build()
     _until(world, lambda: settled.whole(world), 10 * SECOND)
     for queue in clients.queues:
         clients.make(queue)
     _until(world, lambda: settled.made(clients), 5 * SECOND)
     world.network.weather = world.options.weather
+    world.gather_us = world.options.gather_us
     for batch in clients.prepare(world.options.pushes):
-        world.after(world.rng.randrange(_WORK), partial(clients.push, batch))
+        world.after(world.rng.randrange(span), partial(clients.push, batch))
     for number in range(3):
         world.after(world.rng.randrange(SECOND), partial(clients.consume, number))
-    Keeper(world, clients).schedule(_WORK)
+    Keeper(world, clients).schedule(span)
     if world.options.counters:
-        counters.schedule(_WORK)
-    faults.schedule(world, _WORK)
-    world.run(world.now + _WORK)
+        counters.schedule(span)
+    faults.schedule(world)
+    world.run(world.now + span)
     faults.heal(world)
+    world.gather_us = max(world.options.gather_us, world.options.calm_gather_us)
     counters.running, clients.hurry = False, True
     _until(world, lambda: settled.consumed(world, clients), _HEAL_MAX)
     clients.consuming = False
@@ -66,7 +69,7 @@ def _until(world: World, missing: Callable[[], str], most: int) -> None:
     while what := missing():
         if world.now >= end:
             raise Violation(f"liveness: {what}")
-        world.run(world.now + _LOOK)
+        world.run(world.now + world.options.look_us)
 
 
 def _tell(seed: int, world: World, error: Exception) -> str:

@@ -60,6 +60,8 @@ def level(world: World) -> str:
     view = world.newest_view
     for machine in _living(world):
         if machine.name in view.removed:
+            if machine.up and machine.name in machine.loom.view.members:
+                return f"{machine.name} has not heard that it was removed"
             continue
         if not machine.up or machine.loom.view.version != view.version:
             return f"{machine.name} has not heard of the newest view"
@@ -98,8 +100,8 @@ def states(world: World) -> None:
         bodies: dict[bytes, bytes] | None = None
         for machine in _living(world):
             replica = machine.loom.core.replicas.get(number)
-            if replica is None:
-                continue
+            if replica is None or not machine.up:
+                continue  # only one that was removed may be down now
             checker.fold.compare(machine, replica)
             found = checker.fold.payloads(machine, replica)
             if not place.holds(machine.name):

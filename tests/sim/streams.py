@@ -25,6 +25,7 @@ from weft.server.engine import stage
 
 from . import faults, settled
 from .actor import Actor, Acts, Answer, Asks, Sleeps, insist
+from .options import Options
 from .run import _until as until
 from .violation import Violation
 from .world import SECOND, World
@@ -307,7 +308,7 @@ def _simulate(world: World, pipeline: Pipeline) -> None:
     producer = Actor(world, pipeline.produce())
     for cast in casts:
         cast.play(end)
-    faults.schedule(world, _WORK)
+    faults.schedule(world)
     world.run(end)
     faults.heal(world)
     pipeline.hurry = True
@@ -328,12 +329,12 @@ def _make() -> Acts:
         yield from insist(wire.CreateQueue(queue, Settings()))
 
 
-def simulate(seed: int) -> World:
+def simulate(seed: int, options: Options | None = None) -> World:
     """One run. A second reader or writer takes over at random moments."""
-    world = World(seed)
+    world = World(seed, options)
     world.options = replace(
         world.options, limited=False, dead_letters=False, temporary=False, counters=False,
-        updates=False, rot=False,
+        updates=False, rot=False, ordered=False, span_us=_WORK,
     )  # fmt: skip
     pipeline = Pipeline(world)
     try:

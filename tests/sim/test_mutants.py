@@ -30,6 +30,7 @@ CAUGHT: list[tuple[str, int, Options | None]] = [
     ("turn_ignored", 40, None),
     ("dedup_by_clock", 24, None),
     ("install_whole_early", 60, None),
+    ("ordered_leases_lost", 40, Options(pushes=24, ordered=True)),
     ("grow_unlevel", 120, Options(partitions=3, pushes=24, joins=True, weather=_STORMY)),
 ]
 #: These need so rare a schedule that it is played on purpose.
@@ -37,6 +38,7 @@ DIRECTED = {
     "no_fence": "tests/sim/test_replica.py",
     "reused_ballot": "below, and tests/sim/test_register.py",
     "no_barrier": "tests/sim/test_stale.py",
+    "pending_not_asked": "tests/sim/test_stale.py",
     "strays_buried_early": "tests/sim/test_stale.py",
 }
 

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from weft.dht import view as views
-from weft.dht.planner import Size, holders, plan, step, voters
+from weft.dht.planner import Size, copies, holders, plan, step, voters
 from weft.dht.view import Member, Place, View
 
 SIZE = Size()
@@ -157,3 +157,14 @@ def test_voters_stay_if_they_can() -> None:
     assert set(voters(view)) >= {"n04", "n01"}
     gone = views.mark("n01", "leaving")(view)
     assert "n01" not in voters(gone)
+
+
+def test_a_late_wish_for_fewer_copies_is_none() -> None:
+    """Two nodes and a witness ask for one copy; when a third has joined, for two again."""
+    view = views.join("w", Member("w", witness=True))(_view(2))
+    view, _ = _settled(view)
+    view = views.require(2)(view)
+    assert view.min_sync == 2
+    wish = views.require(1, lambda read: copies(read, SIZE))
+    assert wish(view).min_sync == 1
+    assert wish(views.join("late", Member("late"))(view)).min_sync == 2

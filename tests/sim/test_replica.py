@@ -17,6 +17,7 @@ from weft.dht.messages import (
 )
 from weft.dht.mutant import Mutant
 from weft.dht.role import Role
+from weft.dht.view import Place
 from weft.persistence import layout
 
 from .troupe import Troupe, put
@@ -296,6 +297,18 @@ def test_it_stays_pending_until_a_newer_epoch_is_learned() -> None:
     assert primary.pending == set()
 
 
+def test_who_dies_while_pending_is_not_waited_for_once_the_wish_is_decided() -> None:
+    troupe = Troupe("abc")
+    primary = troupe.active("ab", "c")
+    assert primary.want_grow("c")
+    lsn = troupe.propose("a", put("k"))
+    troupe.play(drop=lambda sender, to, _: "c" in (sender, to))
+    primary.wait_only_for("c")
+    assert primary.committed < lsn
+    primary.wait_only_for("")  # the register says no, and c is not there to be asked again
+    assert primary.committed == lsn
+
+
 def test_a_learner_that_is_far_behind_or_silent_does_not_become_pending() -> None:
     troupe = Troupe("abc")
     primary = troupe.active("ab", "c")
@@ -344,6 +357,25 @@ def test_who_followed_once_does_not_take_his_old_state_for_the_new_one() -> None
     troupe.play()
     assert troupe.players["b"].replaced_count >= 1
     assert troupe.players["b"].state() == troupe.players["a"].state()
+
+
+def test_alone_the_log_comes_into_the_state_before_anything_is_written_without_one() -> None:
+    troupe = Troupe("abc")
+    troupe.active("ab", min_sync=1)
+    troupe.propose("a", put("k", b"one"))
+    troupe.play()
+    last = troupe["b"]
+    last.learn(Place(2, ("b",)), 1)  # a died, and has left: b is all there is
+    assert last.alone
+    assert last.applied < last.committed == last.log.end
+    lsn = last.propose(put("k", b"two"), [])
+    assert lsn == last.log.end, "an older entry would be written over it"
+    last.learn(Place(2, ("b",), ("c",)), 1)  # somebody follows
+    assert last.applied < last.log.end == lsn, "what was acknowledged is not passed over"
+    troupe.end("b")
+    troupe.play()
+    (value,) = troupe.players["b"].state().values()
+    assert value[8:] == b"two"
 
 
 # --- whose memory holds -------------------------------------------------------------------------

@@ -12,13 +12,14 @@ from tests.sim.__main__ import run_many
 from tests.sim.options import Options
 from tests.sim.run import simulate
 
+#: (seed, whether it is of the size that all runs had once)
 KEPT = [
-    int(line.split()[0])
+    (int(line.split()[0]), line.split()[1] == "whole")
     for line in Path(__file__).with_name("kept_seeds.txt").read_text().splitlines()
     if line and not line.startswith("#")
 ]
 #: Fresh seeds in one run of the tests; `make sim SEEDS=n` runs more.
-FRESH = int(os.environ.get("WEFT_SIM_SEEDS", "120"))
+FRESH = int(os.environ.get("WEFT_SIM_SEEDS", "2000"))
 
 
 @pytest.mark.timeout(900)
@@ -27,9 +28,9 @@ def test_fresh_seeds() -> None:
     assert not failed, "\n\n".join(error for _, error in failed)
 
 
-@pytest.mark.parametrize("seed", KEPT)
-def test_kept_seeds(seed: int) -> None:
-    simulate(seed)
+@pytest.mark.parametrize(("seed", "whole"), KEPT)
+def test_kept_seeds(seed: int, whole: bool) -> None:
+    simulate(seed, whole=whole)
 
 
 def test_a_seed_is_a_run() -> None:

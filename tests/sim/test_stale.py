@@ -2,72 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 
-from weft.dht import placement
 from weft.proto import wire
 
-from . import faults, settled
-from .clients import Batch, Clients, Used
-from .machine import Machine
-from .options import Options
+from . import faults
 from .planted import planted
-from .run import _until
+from .stage import Stage
 from .violation import Violation
-from .world import SECOND, World
-
-
-class Stage:
-    """A healthy cluster, and clients whose every step is told."""
-
-    def __init__(self, nodes: int, partitions: int) -> None:
-        options = Options(nodes=nodes, partitions=partitions, crashes=False)
-        self.world = World(3, options)
-        self.clients = Clients(self.world)
-        self.world.build()
-        _until(self.world, lambda: settled.whole(self.world), 20 * SECOND)
-        _until(self.world, lambda: settled.level(self.world), 40 * SECOND)
-        self.queue = self.clients.queues[0]
-
-    def make(self, queue: Used) -> None:
-        self.clients.make(queue)
-        _until(self.world, lambda: settled.made(self.clients), 5 * SECOND)
-
-    def push(self, partition: int) -> Batch:
-        """A batch that hashes to a partition; returns when it is acknowledged."""
-        producer, count = self.queue.producer, self.world.options.partitions
-        number = next(
-            n for n in range(1, 999, 2) if placement.of_batch(producer, n, count) == partition
-        )
-        batch = Batch(self.queue, number, [b"one"])
-        self.clients.batches.append(batch)
-        self.world.checker.ledger.batches[producer, number] = batch
-        self.clients.push(batch)
-        _until(self.world, lambda: "" if batch.done else "the push", 5 * SECOND)
-        return batch
-
-    def ask(self, machine: Machine, request: wire.AnyRequest) -> wire.AnyAnswer | None:
-        """What one node itself answers within two seconds."""
-        said: list[wire.AnyAnswer] = []
-
-        def answered(_: Machine, answer: wire.AnyAnswer, __: Sequence[bytes]) -> None:
-            said.append(answer)
-
-        self.world.ask(machine, request, (), answered, plain=False)
-        for _ in range(200):
-            if not said:
-                self.world.run(self.world.now + SECOND // 100)
-        return said[0] if said else None
-
-    def cut_off(self, name: str) -> None:
-        for other in self.world.machines:
-            self.world.network.cut(name, other)
-            self.world.network.cut(other, name)
-
-    def primary(self, partition: int) -> Machine:
-        return self.world.machines[self.world.newest_view.places[partition].primary]
+from .world import SECOND
 
 
 def _a_replaced_primary_is_asked() -> None:
@@ -95,6 +38,66 @@ def test_a_primary_that_was_replaced_lends_nothing() -> None:
 def test_without_the_barrier_it_lends_what_was_acked() -> None:
     with planted("no_barrier"), pytest.raises(Violation, match="11: "):
         _a_replaced_primary_is_asked()
+
+
+def _a_primary_that_grows_its_set_is_asked() -> None:
+    """Its learner came into the set and took the lead, and it has heard of neither."""
+    stage = Stage(3, 1, witness=True)
+    stage.make(stage.queue)
+    stage.push(0)
+    world, old = stage.world, stage.primary(0)
+    (name,) = {m.name for m in world.machines.values() if not m.witness} - {old.name}
+    (witness,) = (m for m in world.machines.values() if m.witness)
+    replica, learner = old.loom.core.replicas[0], world.machines[name]
+    world.crash(learner)
+    world.run(world.now + 3 * SECOND)
+    assert replica.place.sync == (old.name,)
+    world.start(learner)
+    proposer = old.loom.core.proposer
+    while not (replica.pending and proposer._proposed is not None):
+        world.run(world.now + 10)  # until the learner is level and ACCEPT is on its way
+    for other in (name, witness.name):
+        world.network.cut(other, old.name)
+    world.run(world.now + 10_000)
+    stage.cut_off(old.name)
+    assert replica.place.sync == (old.name,)
+    world.crash(witness)
+    world.start(witness)  # whoever wishes for something finds what was accepted, and learns it
+    world.run(world.now + 4 * SECOND)
+    assert stage.primary(0) is learner
+    popped = stage.ask(learner, wire.Pop("work", 1))
+    assert isinstance(popped, wire.Popped)
+    (lent,) = popped.lent
+    receipt = wire.Receipt(lent.partition, lent.lsn, lent.nonce, [(lent.first, lent.count)])
+    assert stage.ask(learner, wire.Ack("work", [receipt])) == wire.Settled(1, 0, [])
+    assert old.loom.core.serving(0), "it knows nothing of all that"
+    assert stage.ask(old, wire.Pop("work", 1)) is None
+
+
+def test_a_primary_that_grows_its_set_asks_the_new_member_too() -> None:
+    _a_primary_that_grows_its_set_is_asked()
+
+
+def test_without_that_it_lends_what_was_acked() -> None:
+    with planted("pending_not_asked"), pytest.raises(Violation, match="11: "):
+        _a_primary_that_grows_its_set_is_asked()
+
+
+def test_the_last_one_takes_over_with_what_it_was_not_told_to_be_committed() -> None:
+    """Of two data nodes and a witness the primary dies, before the word that its last entry is
+    committed has gone out. The other one needs nobody's word for it, and nobody says anything."""
+    stage = Stage(3, 1, witness=True)
+    stage.make(stage.queue)
+    world, old = stage.world, stage.primary(0)
+    stage.push(0)
+    (name,) = {m.name for m in world.machines.values() if not m.witness} - {old.name}
+    replica = world.machines[name].loom.core.replicas[0]
+    assert replica.committed < replica.log.end, "the story needs this"
+    world.crash(old)
+    world.run(world.now + 3 * SECOND)
+    popped = stage.ask(world.machines[name], wire.Pop("work", 1))
+    assert isinstance(popped, wire.Popped)
+    assert popped.lent
 
 
 def _a_queue_is_not_known_yet() -> list[bytes]:

@@ -46,14 +46,23 @@ setattr(Pause.__new__, "__defaults__", (120_000,))  # noqa: B010
 #: A client that was not answered for so long has gone.
 _PATIENCE = 2 * SECOND
 
+
+def _nothing(loom: Loom) -> None:
+    """A round without anything to do but what is due."""
+
+
 OnAnswer = Callable[[Machine, wire.AnyAnswer, Sequence[bytes]], None]
 
 
 class World:
-    def __init__(self, seed: int, options: Options | None = None, mutant: str = "") -> None:
+    def __init__(
+        self, seed: int, options: Options | None = None, mutant: str = "", *, whole: bool = False
+    ) -> None:
         self.rng = random.Random(seed)
-        self.options = options or Options.draw(self.rng)
+        self.options = options or Options.drawn(seed, self.rng, whole=whole)
         self.now = START
+        #: What comes within such a time of each other is heard in one round.
+        self.gather_us = self.options.calm_gather_us
         self._mutant = mutant
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self.events_count = 0
@@ -157,7 +166,7 @@ class World:
             if self.now < machine.frozen_until:
                 self.after(machine.frozen_until - self.now, lambda: self.tick(machine, boot))
             else:
-                self.round(machine, lambda loom: None)
+                self.round(machine, _nothing)
 
     def round(self, machine: Machine, work: Callable[[Loom], None]) -> None:
         """What a driver does: work, write, then say."""
@@ -166,10 +175,12 @@ class World:
         loom = machine.loom
         try:
             loom.begin(self.now + machine.skew)
-            for sender, message in machine.inbox:
-                loom.receive(sender, message)
-            machine.inbox.clear()
+            if machine.inbox:
+                inbox, machine.inbox = machine.inbox, []
+                for came in inbox:
+                    came(loom)
             work(loom)
+            touched = loom.core.stirred.copy()  # its end may empty this, and fill it again
             changes = loom.end()
             if changes:
                 self._write(machine, changes)
@@ -179,7 +190,7 @@ class World:
         except (StorageError, PowerLoss):
             self.crash(machine)
             return
-        self.checker.looked(machine)
+        self.checker.looked(machine, touched | loom.core.stirred)
         out = loom.deliver()
         for to, message in out.sends:
             if isinstance(message, Reply):
@@ -221,11 +232,23 @@ class World:
         if self.now < machine.frozen_until:
             self._thaw(machine, lambda: self._arrive(sender, to, message))
         elif isinstance(message, Ping):
-            machine.inbox.append((sender, message))  # heard in the next round: nobody waits for it
+            # It is heard in the next round: nobody waits for it.
+            machine.inbox.append(lambda loom: loom.receive(sender, message))
         else:
             self.note(f"{sender}>{to} {type(message).__name__}")
-            self.checker.heard(sender, to, message)
-            self.round(machine, lambda loom: loom.receive(sender, message))
+            self._gather(machine, lambda loom: loom.receive(sender, message))
+
+    def _gather(self, machine: Machine, work: Callable[[Loom], None]) -> None:
+        """Something has come: it is heard now, or soon, with whatever else comes until then."""
+        gather_us = self.gather_us
+        if not gather_us:
+            self.round(machine, work)
+            return
+        machine.inbox.append(work)
+        if machine.gather_at <= self.now:
+            machine.gather_at = self.now + gather_us
+            boot = machine.boots
+            self.after(gather_us, lambda: self.tick(machine, boot))
 
     def _thaw(self, machine: Machine, event: Callable[[], None]) -> None:
         """What came for a frozen machine is there when it goes on, in any order."""
@@ -239,7 +262,7 @@ class World:
             machine.up = False
             machine.tears = machine.fails = False
             machine.boots += 1
-            machine.wake_at = 0
+            machine.wake_at = machine.gather_at = 0
             machine.inbox.clear()
             machine.loom.close()
             machine.store = machine.store.crash(self.rng)
@@ -324,12 +347,15 @@ class World:
         self._callers[token] = (request, on_answer)
         boot = machine.boots
 
+        def handle(loom: Loom) -> None:
+            loom.handle(request, payload, token, plain=plain)
+
         def arrive() -> None:
             if machine.up and self.now < machine.frozen_until:
                 self._thaw(machine, arrive)
-            else:
+            elif machine.up:
                 self.note(f"client>{machine.name} {type(request).__name__}")
-                self.round(machine, lambda loom: loom.handle(request, payload, token, plain=plain))
+                self._gather(machine, handle)
 
         for delay in self.network.delays("client", machine.name, once=True):
             self.after(delay, arrive)

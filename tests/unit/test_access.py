@@ -35,7 +35,7 @@ CONSUME = (
 )  # fmt: skip
 ADMIN = (
     wire.CreateQueue, wire.UpdateQueue, wire.DeleteQueue, wire.PurgeQueue, wire.Redrive,
-    streams.ReleaseAll, streams.DeleteSubscription,
+    wire.Snapshot, wire.Restore, streams.ReleaseAll, streams.DeleteSubscription,
 )  # fmt: skip
 #: What nodes alone ask of each other.
 INNER = {wire.CatchUp, *get_args(streams.INNER_REQUESTS)}

@@ -1,0 +1,69 @@
+"""A healthy cluster on which a story is played, step by step: for schedules that no seed draws."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft.dht import placement
+from weft.proto import wire
+
+from . import settled
+from .clients import Batch, Clients, Used
+from .machine import Machine
+from .options import Options
+from .run import _until
+from .world import SECOND, World
+
+
+class Stage:
+    """A healthy cluster, and clients whose every step is told."""
+
+    def __init__(self, nodes: int, partitions: int, *, witness: bool = False) -> None:
+        options = Options(nodes=nodes, partitions=partitions, crashes=False, witness=witness)
+        self.world = World(3, options)
+        self.clients = Clients(self.world)
+        self.world.build()
+        _until(self.world, lambda: settled.whole(self.world), 20 * SECOND)
+        _until(self.world, lambda: settled.level(self.world), 40 * SECOND)
+        self.queue = self.clients.queues[0]
+
+    def make(self, queue: Used) -> None:
+        self.clients.make(queue)
+        _until(self.world, lambda: settled.made(self.clients), 5 * SECOND)
+
+    def push(self, partition: int) -> Batch:
+        """A batch that hashes to a partition; returns when it is acknowledged."""
+        producer, count = self.queue.producer, self.world.options.partitions
+        number = next(
+            n for n in range(1, 999, 2) if placement.of_batch(producer, n, count) == partition
+        )
+        batch = Batch(self.queue, number, [b"one"])
+        self.clients.batches.append(batch)
+        self.world.checker.ledger.batches[producer, number] = batch
+        self.clients.push(batch)
+        for _ in range(5_000):  # not later than that: what comes next is up to the story
+            if not batch.done:
+                self.world.run(self.world.now + SECOND // 1000)
+        assert batch.done
+        return batch
+
+    def ask(self, machine: Machine, request: wire.AnyRequest) -> wire.AnyAnswer | None:
+        """What one node itself answers within two seconds."""
+        said: list[wire.AnyAnswer] = []
+
+        def answered(_: Machine, answer: wire.AnyAnswer, __: Sequence[bytes]) -> None:
+            said.append(answer)
+
+        self.world.ask(machine, request, (), answered, plain=False)
+        for _ in range(200):
+            if not said:
+                self.world.run(self.world.now + SECOND // 100)
+        return said[0] if said else None
+
+    def cut_off(self, name: str) -> None:
+        for other in self.world.machines:
+            self.world.network.cut(name, other)
+            self.world.network.cut(other, name)
+
+    def primary(self, partition: int) -> Machine:
+        return self.world.machines[self.world.newest_view.places[partition].primary]

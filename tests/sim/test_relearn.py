@@ -1,0 +1,100 @@
+"""A learner that was one before, in the same epoch: it has forgotten everything in between."""
+
+from __future__ import annotations
+
+from weft.dht import view as views
+from weft.dht.core import Core
+from weft.dht.log import encode
+from weft.dht.messages import AnyMessage, Append, Appended, Ping
+from weft.dht.view import Member, Place, View
+from weft.persistence.memory import MemoryStore
+
+from .troupe import Troupe, put
+
+
+def _place(troupe: Troupe, learners: str, version: int, of: str = "abc") -> None:
+    for name in of:
+        troupe[name].learn(Place(1, ("a", "b"), tuple(learners)), 2, version)
+        if name == "c" and not learners:
+            troupe["c"].wipe()  # as the core does
+        troupe.end(name)
+
+
+def test_what_it_said_before_it_forgot_does_not_count() -> None:
+    troupe = Troupe("abc")
+    primary = troupe.active("ab", "c")
+    troupe.propose("a", put("k"))
+    late: list[tuple[str, str, AnyMessage]] = []
+
+    def keep(sender: str, to: str, message: AnyMessage) -> bool:
+        if isinstance(message, Appended) and sender == "c":
+            late.append((sender, to, message))
+        return False
+
+    troupe.remind("a")
+    troupe.play(drop=keep)
+    assert primary.want_grow("c")
+    primary.wait_only_for("")
+    _place(troupe, "", 2)
+    assert troupe["c"].empty
+    for each in late:
+        troupe.hear(*each)
+    assert not primary.want_grow("c"), "it is no learner"
+    _place(troupe, "c", 3, of="ab")
+    troupe.flying.clear()  # nothing reaches c for now
+    for each in late:
+        troupe.hear(*each)
+    assert not primary.want_grow("c"), "it has nothing"
+    _place(troupe, "c", 3, of="c")
+    for _ in range(3):
+        troupe.remind("a")
+        troupe.play()
+    assert troupe["c"].log.end == primary.log.end
+    assert primary.want_grow("c")
+
+
+def _core(view: View) -> tuple[Core, MemoryStore]:
+    store = MemoryStore()
+    core = Core("c", store, partitions=1, entropy=lambda below: 0)
+    core.recover(0)
+    core.begin(1)
+    core.learn(view)
+    store.write(core.end(), sync=True)
+    core.take_sends()
+    return core, store
+
+
+def _view(version: int, place: Place) -> View:
+    members = {name: Member(name, name) for name in "abc"}
+    return View(version, ("a", "b", "c"), (), members, (place, views.Place(1, ("a", "b"))), 2)
+
+
+def _append(epoch: int, since: int) -> Append:
+    return Append(0, epoch, (0, 0), [(1, epoch, encode(put("k")), [])], 0, 0, since)
+
+
+def test_it_says_nothing_before_it_knows_the_view_in_which_it_learns() -> None:
+    """That view, or one before it, may make it forget."""
+    core, _ = _core(_view(7, Place(1, ("a", "b"), ("c",))))
+    core.begin(2)
+    core.receive("a", _append(1, since=9))
+    core.end()
+    sends = core.take_sends()
+    assert core.replicas[0].empty
+    assert [type(message) for to, message in sends if to == "a"] == [Ping]
+    core.begin(3)
+    core.learn(_view(9, Place(1, ("a", "b"), ("c",))))
+    core.receive("a", _append(1, since=9))
+    core.end()
+    assert ("a", Appended(0, 1, 1, 9)) in core.take_sends()
+
+
+def test_an_old_view_does_not_make_it_forget_what_a_newer_primary_gave_it() -> None:
+    core, _ = _core(_view(3, Place(1, ("a", "b"))))
+    core.begin(2)
+    core.receive("a", _append(4, since=0))
+    assert not core.replicas[0].empty
+    core.learn(_view(5, Place(3, ("a", "b"))))
+    assert not core.replicas[0].empty, "epoch 4 is newer, and may name it"
+    core.learn(_view(8, Place(5, ("a", "b"))))
+    assert core.replicas[0].empty, "it is not wanted"
