@@ -14,8 +14,8 @@ from typing import Any, Final, Protocol
 from pyspark.sql.datasource import InputPartition
 
 #: Messages and bytes that make one more task worth its start.
-TASK_MESSAGES: Final = 100_000
-TASK_BYTES: Final = 32 * 1024 * 1024
+TASK_MESSAGES: Final = 500_000
+TASK_BYTES: Final = 128 * 1024 * 1024
 #: Tasks that a batch is cut into without being asked for more.
 TASKS_MAX: Final = 64
 #: A message's offset: its reservation's number, then its place in it.

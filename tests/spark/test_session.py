@@ -20,7 +20,7 @@ from weft.client.sync import Client
 from weft.spark import Lag, LagListener
 from weft.testing import Cluster
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 COUNT = 2000
 
 
