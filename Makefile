@@ -8,9 +8,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: help run test sim hops chaos bench lint fmt proto clean
+.PHONY: help run test java sim hops chaos soak fuzz spark-faults spark-example bench lint fmt proto clean
 help:  ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
 
 # One stamp per set of extras: nothing is installed again until pyproject.toml changes.
 $(VENV)/.python:
@@ -30,8 +30,19 @@ run: $(VENV)/.server  ## one node on 127.0.0.1:7700, its data under .weft/
 	$(BIN)/weft serve --data .weft
 
 # Most tests wait for processes and disks: three at a time, file by file, keep two cores busy.
-test: $(VENV)/.dev  ## every test
+test: $(VENV)/.dev java  ## every test
 	$(BIN)/python -m pytest -n 3 --dist loadfile $(ARGS)
+
+# Spark needs Java. It is installed where that can be done without asking; else its tests are skipped,
+# and this line says why. It never fails.
+java:
+	@java -version >/dev/null 2>&1 && exit 0; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  echo "installing Java for the Spark tests"; apt-get update -qq >/dev/null 2>&1; \
+	  for p in openjdk-17-jre-headless openjdk-21-jre-headless default-jre-headless; do \
+	    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $$p >/dev/null 2>&1 && break; done; fi; \
+	java -version >/dev/null 2>&1 || \
+	  echo "no Java: the Spark tests are skipped; Spark needs Java 17 or later (apt install openjdk-17-jre-headless)"
 
 sim: $(VENV)/.dev  ## the cluster's core under faults: SEEDS=n fresh ones, or SEED=k again
 	$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),200))
@@ -48,6 +59,18 @@ bench: $(VENV)/.bench  ## Weft beside its peers, in one run; ARGS="--quick", ARG
 
 chaos: $(VENV)/.dev  ## real clusters under real faults: RUNS=n of each, SCENARIO="kill-one cut"
 	$(BIN)/python -m tests.chaos --runs $(or $(RUNS),10) $(SCENARIO)
+
+soak: $(VENV)/.dev  ## an hour of mixed load, kills, joins and leaves: MINUTES=n
+	$(BIN)/python -m tests.chaos.soak --minutes $(or $(MINUTES),60) --json soak.json --plot soak.png
+
+fuzz: $(VENV)/.dev  ## garbage on all ports: MINUTES=n
+	$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),30)
+
+spark-faults: $(VENV)/.dev java  ## Spark with drivers, executors and nodes killed: SCENARIO="executor"
+	$(BIN)/python -m tests.spark.faults $(SCENARIO) $(ARGS)
+
+spark-example: $(VENV)/.dev java  ## clicks counted by Spark, on nodes that it starts itself
+	$(BIN)/python spark/examples/clicks.py $(ARGS)
 
 lint: $(VENV)/.dev  ## ruff, ruff format and mypy --strict
 	$(BIN)/ruff check .

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypedDict
 
 import msgspec
 
 from weft import limits
-from weft.errors import InvalidArgument
-from weft.proto import wire
+from weft.errors import InvalidArgument, QueueNotFound
+from weft.proto import streams, wire
 from weft.proto.settings import Settings
 
 from .router import ANY
 from .session import Session
 from .stats import QueueStats
+from .subscription import SubscriptionStats
 
 #: Queues in one answer; a longer list takes several.
 PAGE: Final = 1000
@@ -80,6 +81,33 @@ class AdminCore:
             found += map(QueueStats.of, page.queues)
             more = page.more and bool(page.queues)
         return found
+
+    async def settings_of(self, names: Iterable[str] | None) -> dict[str, Settings]:
+        """Those queues of these names that there are; None for all. A token that may not list may
+        still ask about its own."""
+        if names is None:
+            return {info.name: info.settings for info in await self.list_queues("")}
+        found: dict[str, Settings] = {}
+        for name in names:
+            limits.check_queue_name(name)
+            try:
+                answer = await self._session.ask(ANY, wire.DescribeQueue(name), wire.Queues, None)
+            except QueueNotFound:
+                continue
+            found[name] = answer.queues[0].settings
+        return found
+
+    async def delete_subscription(self, queue: str, name: str) -> int:
+        limits.check_queue_name(queue)
+        limits.check_name("a subscription", name)
+        request = streams.DeleteSubscription(queue, name)
+        return (await self._session.ask(ANY, request, wire.Done, None)).count
+
+    async def list_subscriptions(self, queue: str) -> list[SubscriptionStats]:
+        limits.check_queue_name(queue)
+        request = streams.ListSubscriptions(queue)
+        found = await self._session.ask(ANY, request, streams.Subscriptions, None)
+        return list(map(SubscriptionStats.of, found.subscriptions))
 
     async def view(self) -> wire.ViewInfo:
         return await self._session.ask(ANY, wire.View(), wire.ViewInfo, None)

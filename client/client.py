@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from types import TracebackType
 from typing import Final, Unpack
 
@@ -25,7 +25,9 @@ from .producer import Producer
 from .queue import QueueCore
 from .router import Router
 from .session import TIMEOUT_MS, Session, check_timeout
+from .staging import Published, StageCore, StagingCore, Winner
 from .stats import QueueStats
+from .subscription import SubscriptionCore, SubscriptionStats
 
 #: How long `connect` looks for a node: a typing error should not take half a minute to show.
 CONNECT_MS: Final = 5_000
@@ -85,6 +87,14 @@ class Queue(QueueCore[AsyncMessage]):
         return self._open.consumer(self, options)
 
 
+class Subscription(SubscriptionCore):
+    """A subscription by name. Nothing is asked of the cluster until a verb is called."""
+
+
+class Stage(StageCore):
+    """One attempt at one partition of a batch. Several may be open at once, in any process."""
+
+
 class Open:
     """The producers and consumers of a client that are not closed."""
 
@@ -123,12 +133,17 @@ class Client:
         self._router = Router(AsyncCarrier(), discovery)
         self._session = Session(self._router, timeout_ms)
         self._admin = AdminCore(self._session)
+        self._staging = StagingCore(self._session)
         self._open = Open()
         self.kv = KvCore(self._session)
 
     def queue(self, name: str) -> Queue:
         """A handle; the queue itself may not exist yet."""
         return Queue(self._session, name, self._open)
+
+    def subscription(self, queue: str, name: str, *, epoch: int | None = None) -> Subscription:
+        """A handle; nothing is asked yet. `epoch`: as the holder that opened it with that."""
+        return Subscription(self._session, queue, name, epoch)
 
     async def create_queue(self, name: str, **settings: Unpack[QueueSettings]) -> bool:
         """Makes a queue. False if it was there with these settings; with others: QueueExists."""
@@ -144,6 +159,46 @@ class Client:
 
     async def list_queues(self, prefix: str = "") -> list[QueueStats]:
         return await self._admin.list_queues(prefix)
+
+    async def delete_subscription(self, queue: str, name: str) -> int:
+        """Forgets a subscription; what it had reserved goes back to the queue. Says how many."""
+        return await self._admin.delete_subscription(queue, name)
+
+    async def list_subscriptions(self, queue: str) -> list[SubscriptionStats]:
+        return await self._admin.list_subscriptions(queue)
+
+    def stage(self, queue: str, app: str, batch: int, partition: int, attempt: int) -> Stage:
+        """A place for what one attempt at one partition of a batch has to say: nobody sees it
+        before the batch is published with this attempt among the winners."""
+        return Stage(self._session, queue, app, batch, partition, attempt)
+
+    async def publish(
+        self,
+        queue: str,
+        app: str,
+        batch: int,
+        winners: Iterable[Winner],
+        *,
+        timeout_ms: int | None = None,
+    ) -> Published:
+        """Makes what the winners staged visible, all of it, once; the other attempts are dropped.
+
+        A winner is (partition, attempt), or a stage's own `winner`. It does nothing when this or a
+        later batch of the app is published already.
+        """
+        return await self._staging.publish(queue, app, batch, winners, timeout_ms)
+
+    async def abort(
+        self, queue: str, app: str, batch: int, *, timeout_ms: int | None = None
+    ) -> int:
+        """Drops the stages of a batch, if it is not published; says how many messages that were."""
+        return await self._staging.abort(queue, app, batch, timeout_ms)
+
+    async def last_published(
+        self, queue: str, app: str, *, timeout_ms: int | None = None
+    ) -> int | None:
+        """The last batch of an app that was published; None when none was."""
+        return await self._staging.last_published(queue, app, timeout_ms)
 
     async def view(self) -> wire.ViewInfo:
         """Who is in the cluster."""

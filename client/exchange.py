@@ -35,7 +35,7 @@ from weft.errors import (
     ProtocolError,
     WeftError,
 )
-from weft.proto import wire
+from weft.proto import streams, wire
 
 #: Done twice, these do a second thing, or give an answer that hides what the first one did.
 ONCE: Final = (
@@ -48,8 +48,11 @@ CALLS_MAX: Final = 65_536
 ABANDONED_MAX: Final = 4_096
 
 
-#: Requests that a node may answer late because they ask it to wait.
-WAITING: Final = (wire.Pop, wire.Where)
+#: Requests that a node may answer late because they ask it to wait, or to work at other nodes.
+WAITING: Final = (
+    wire.Pop, wire.Where, streams.Reserve, streams.AckThrough, streams.ReleaseAll,
+    streams.DeleteSubscription, streams.Publish, streams.Abort,
+)  # fmt: skip
 
 
 class NotSent(ConnectionLost):

@@ -21,6 +21,7 @@ from .batch import HeadersColumn, KeysColumn
 
 if TYPE_CHECKING:
     from .message import BaseMessage
+    from .tracing import Deliveries
 
 #: Ids that an error names; it says how many there are besides.
 NAMED_MAX: Final = 3
@@ -41,7 +42,7 @@ class Settler(Protocol):
 
 
 class Lease:
-    __slots__ = ("headers", "keys", "lent", "lost", "owner", "queue", "settled")
+    __slots__ = ("deliveries", "headers", "keys", "lent", "lost", "owner", "queue", "settled")
 
     def __init__(
         self,
@@ -58,6 +59,8 @@ class Lease:
         self.owner = owner
         self.settled: set[int] = set()
         self.lost = False
+        #: Spans of its messages, if they are traced.
+        self.deliveries: Deliveries | None = None
 
     @property
     def open(self) -> int:

@@ -216,4 +216,5 @@ class Popping:
         await self.router.carrier.sleep(pause_s)
 
     def _left_ms(self) -> int:
-        return int((self.until - time.monotonic()) * 1000)
+        """Never less than nothing: a node refuses a wait that ends before it begins."""
+        return max(0, int((self.until - time.monotonic()) * 1000))

@@ -12,6 +12,7 @@ from types import TracebackType
 
 from weft import limits
 
+from . import tracing
 from .batch import Body, Headers, check_bodies, check_body, check_headers, check_keys
 from .buffer import Options
 from .outbox import Outbox, ProducerOptions
@@ -63,6 +64,8 @@ class Producer:
         options: ProducerOptions,
         on_close: Callable[[Producer], None],
     ) -> None:
+        self._queue = queue
+        self._traced = tracing.on()
         self._change = Change()
         self._outbox = Outbox(session, queue, options, _now, self._change.tell)
         self._on_close = on_close
@@ -79,6 +82,8 @@ class Producer:
         """Takes a message to be pushed soon. Waits while too much is under way."""
         if self._outbox.attention:
             await self._heed()
+        if self._traced:
+            headers = tracing.carry(self._queue, headers)
         if headers is None and key is None and not delay_ms and not priority:
             if type(body) is not bytes or len(body) > limits.BODY_BYTES_MAX:
                 body = check_body(body)
@@ -88,6 +93,10 @@ class Producer:
 
     async def send_many(self, bodies: Sequence[Body]) -> None:
         """Takes many messages; much cheaper than one by one."""
+        if self._traced:
+            for body in bodies:
+                await self.send(body)
+            return
         for part in self._outbox.parts(check_bodies(bodies)):
             if self._outbox.attention:
                 await self._heed()

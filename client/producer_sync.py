@@ -11,6 +11,7 @@ from types import TracebackType
 
 from weft import limits
 
+from . import tracing
 from .background import Background
 from .batch import Body, Headers, check_bodies, check_body
 from .outbox import Outbox, ProducerOptions
@@ -27,6 +28,8 @@ class Producer:
         options: ProducerOptions,
         on_close: Callable[[Producer], None],
     ) -> None:
+        self._queue = queue
+        self._traced = tracing.on()
         self._changed = threading.Condition()
         self._on_close = on_close
         self._outbox = Outbox(background.session, queue, options, background.post, self._tell)
@@ -47,6 +50,8 @@ class Producer:
         """Takes a message to be pushed soon. Blocks while too much is under way."""
         if self._outbox.attention:
             self._heed()
+        if self._traced:
+            headers = tracing.carry(self._queue, headers)
         if headers is None and key is None and not delay_ms and not priority:
             if type(body) is not bytes or len(body) > limits.BODY_BYTES_MAX:
                 body = check_body(body)
@@ -56,6 +61,10 @@ class Producer:
 
     def send_many(self, bodies: Sequence[Body]) -> None:
         """Takes many messages; much cheaper than one by one."""
+        if self._traced:
+            for body in bodies:
+                self.send(body)
+            return
         for part in self._outbox.parts(check_bodies(bodies)):
             if self._outbox.attention:
                 self._heed()

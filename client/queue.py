@@ -15,7 +15,7 @@ from weft.ids import MessageId
 from weft.proto import wire
 
 from . import lease as leases
-from . import popping, pushing, retry, settling
+from . import popping, pushing, retry, settling, tracing
 from .batch import (
     Body,
     Columns,
@@ -75,15 +75,16 @@ class QueueCore(Generic[M]):
             check_headers([headers], 1) if headers else None,
             check_keys([key], 1) if key is not None else None,
         )
-        return await pushing.push_one(
-            self._session,
-            self.name,
-            columns,
-            delay_ms=delay_ms,
-            priority=priority,
-            dedup_key=dedup_key,
-            deadline=self._session.deadline(timeout_ms),
-        )
+        with tracing.pushing(self.name, columns) as traced:
+            return await pushing.push_one(
+                self._session,
+                self.name,
+                traced,
+                delay_ms=delay_ms,
+                priority=priority,
+                dedup_key=dedup_key,
+                deadline=self._session.deadline(timeout_ms),
+            )
 
     async def push_many(
         self,
@@ -104,14 +105,15 @@ class QueueCore(Generic[M]):
         columns = Columns(
             column, check_headers(headers, len(column)), check_keys(keys, len(column))
         )
-        return await pushing.push_columns(
-            self._session,
-            self.name,
-            columns,
-            delay_ms=delay_ms,
-            priority=priority,
-            deadline=self._session.deadline(timeout_ms),
-        )
+        with tracing.pushing(self.name, columns) as traced:
+            return await pushing.push_columns(
+                self._session,
+                self.name,
+                traced,
+                delay_ms=delay_ms,
+                priority=priority,
+                deadline=self._session.deadline(timeout_ms),
+            )
 
     # --- pop ---
 
@@ -150,7 +152,10 @@ class QueueCore(Generic[M]):
             wait_ms,
             session.deadline(timeout_ms, wait_ms),
         )
-        return unpack(self._make, self.name, lent, frames, owner)
+        groups = unpack(self._make, self.name, lent, frames, owner)
+        if groups:
+            tracing.delivered(group[0]._lease for group in groups)
+        return groups
 
     async def peek(self, limit: int = 1, *, timeout_ms: int | None = None) -> list[M]:
         """The next messages, without lending them."""
@@ -231,7 +236,10 @@ class QueueCore(Generic[M]):
     ) -> list[Claim]:
         """Tells the nodes; gives back those whose lease is lost."""
         deadline = self._session.deadline(timeout_ms)
-        return await settling.settle(self._session.router, claims, make, deadline)
+        lost = await settling.settle(self._session.router, claims, make, deadline)
+        if any(claim.lease.deliveries is not None for claim in claims):
+            tracing.settled(claims, lost, make([]))
+        return lost
 
     # --- the queue itself ---
 

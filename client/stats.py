@@ -31,6 +31,11 @@ class QueueStats:
     duplicates: int
     #: Pops that wait for a message now.
     waiting_pops: int
+    #: Held for subscriptions, and staged but not published.
+    reserved: int = 0
+    staged: int = 0
+    #: Bytes that are neither.
+    backlog_bytes: int = 0
 
     @classmethod
     def of(cls, info: wire.QueueInfo) -> QueueStats:

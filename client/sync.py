@@ -5,7 +5,7 @@ Safe to share between threads: each thread that calls has its own connection und
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Unpack
 
@@ -25,7 +25,10 @@ from .queue import QueueCore
 from .queue_sync import Queue
 from .router import Router
 from .session import TIMEOUT_MS, Session, check_timeout
+from .staging import Published, StageCore, StagingCore, Winner
 from .stats import QueueStats
+from .subscription import SubscriptionCore, SubscriptionStats
+from .subscription_sync import Stage, Subscription
 from .works import Works
 
 
@@ -36,12 +39,17 @@ class Client:
         self._router = Router(BlockingCarrier(), discovery)
         self._session = Session(self._router, timeout_ms)
         self._admin = AdminCore(self._session)
+        self._staging = StagingCore(self._session)
         self._works = Works(discovery, timeout_ms)
         self.kv = Kv(KvCore(self._session))
 
     def queue(self, name: str) -> Queue:
         """A handle; the queue itself may not exist yet."""
         return Queue(QueueCore(self._session, name, Message), self._works)
+
+    def subscription(self, queue: str, name: str, *, epoch: int | None = None) -> Subscription:
+        """A handle; nothing is asked yet. `epoch`: as the holder that opened it with that."""
+        return Subscription(SubscriptionCore(self._session, queue, name, epoch))
 
     def create_queue(self, name: str, **settings: Unpack[QueueSettings]) -> bool:
         """Makes a queue. False if it was there with these settings; with others: QueueExists."""
@@ -57,6 +65,42 @@ class Client:
 
     def list_queues(self, prefix: str = "") -> list[QueueStats]:
         return run(self._admin.list_queues(prefix))
+
+    def delete_subscription(self, queue: str, name: str) -> int:
+        """Forgets a subscription; what it had reserved goes back to the queue. Says how many."""
+        return run(self._admin.delete_subscription(queue, name))
+
+    def list_subscriptions(self, queue: str) -> list[SubscriptionStats]:
+        return run(self._admin.list_subscriptions(queue))
+
+    def stage(self, queue: str, app: str, batch: int, partition: int, attempt: int) -> Stage:
+        """A place for what one attempt at one partition of a batch has to say: nobody sees it
+        before the batch is published with this attempt among the winners."""
+        return Stage(StageCore(self._session, queue, app, batch, partition, attempt))
+
+    def publish(
+        self,
+        queue: str,
+        app: str,
+        batch: int,
+        winners: Iterable[Winner],
+        *,
+        timeout_ms: int | None = None,
+    ) -> Published:
+        """Makes what the winners staged visible, all of it, once; the other attempts are dropped.
+
+        A winner is (partition, attempt), or a stage's own `winner`. It does nothing when this or a
+        later batch of the app is published already.
+        """
+        return run(self._staging.publish(queue, app, batch, winners, timeout_ms))
+
+    def abort(self, queue: str, app: str, batch: int, *, timeout_ms: int | None = None) -> int:
+        """Drops the stages of a batch, if it is not published; says how many messages that were."""
+        return run(self._staging.abort(queue, app, batch, timeout_ms))
+
+    def last_published(self, queue: str, app: str, *, timeout_ms: int | None = None) -> int | None:
+        """The last batch of an app that was published; None when none was."""
+        return run(self._staging.last_published(queue, app, timeout_ms))
 
     def view(self) -> wire.ViewInfo:
         """Who is in the cluster."""

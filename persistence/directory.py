@@ -14,6 +14,13 @@ data, and a `store` without it (or it without a store) means that somebody remov
 is an error, nothing is made up and nothing is removed.
 
 A node's id is random and is never used again: a node whose data is gone comes back as another one.
+
+**Formats.** `node.json` says in which format the directory is. A newer one is refused. An older one
+is brought up to date when it is opened, format by format, by the steps of `UPGRADES`, under the
+lock and before anything else is read; then `node.json` gets the new number, atomically. A step may
+be cut off at any moment and is then made again from its beginning, so each must bear being repeated
+on what it has half done. There is no way back: an older Weft refuses the directory from then on. A
+step that changes records writes them with `sync=True`.
 """
 
 from __future__ import annotations
@@ -22,6 +29,7 @@ import fcntl
 import os
 import secrets
 import shutil
+from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -38,6 +46,9 @@ from .syncmark import sync_folder
 
 #: The newest data format that this code reads, and the one it writes.
 FORMAT: Final = 1
+#: From each older format to the next one: what is to be done in the directory. Format 1 is the
+#: first there was.
+UPGRADES: Final[dict[int, Callable[[Path], None]]] = {}
 #: Slices of the hash space of a new cluster; fixed for the cluster's life.
 PARTITIONS_DEFAULT: Final = 256
 #: A partition's number has 16 bits in a message id, and one number is the catalogue's.
@@ -208,7 +219,7 @@ def _open_node(where: Path, cluster: str | None, partitions: int | None) -> Node
         if not new.exists():
             raise StoreDamaged(f"{store} is missing, but {file} is there. {_RESTORE}")
         _rename(new, store)
-    return node
+    return _upgraded(file, node)
 
 
 def _make(file: Path, store: Path, new: Path, cluster: str | None, partitions: int | None) -> Node:
@@ -238,11 +249,25 @@ def _read(file: Path) -> Node:
                 f"{file} has data format {header.format}, written by Weft {header.weft}; this is "
                 f"Weft {version('weft')}, which reads up to format {FORMAT}. Upgrade Weft"
             )
+        if header.format < FORMAT and header.format not in UPGRADES:
+            raise StoreVersion(
+                f"{file} has data format {header.format}, written by Weft {header.weft}, which "
+                "this Weft does not know any more. Back it up with that one and restore it here"
+            )
         node = msgspec.json.decode(raw, type=Node)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise StoreDamaged(f"{file} is not readable: {error}. {_RESTORE}") from error
     if not node.intact():
         raise StoreDamaged(f"{file} was changed: its checksum does not match. {_RESTORE}")
+    return node
+
+
+def _upgraded(file: Path, node: Node) -> Node:
+    """The directory in today's format."""
+    while node.format < FORMAT:
+        UPGRADES[node.format](file.parent)
+        node = msgspec.structs.replace(node, format=node.format + 1).sealed()
+        _write(file, msgspec.json.format(msgspec.json.encode(node), indent=2) + b"\n")
     return node
 
 

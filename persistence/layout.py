@@ -4,8 +4,12 @@
 |--------------------------------------------------|----------------------------------------|
 | ``h`` partition(2) lsn(8)                        | a batch's head: small, changes         |
 | ``b`` partition(2) lsn(8)                        | a batch's payload: large, never changes|
+| ``a`` partition(2) queue(8) app                  | an app that publishes: what it has     |
+| ``c`` partition(2) queue(8) app 0 batch(8) token(8) | a stage that was closed or given up |
 | ``d`` partition(2) slice(4) queue(8) producer(7) batch(5) | dedup: a batch that is gone   |
 | ``e`` partition(2) slice(4) queue(8) dedup key   | dedup: a dedup key that is gone        |
+| ``f`` partition(2) queue(8) app                  | the last batch that was revealed here  |
+| ``k`` partition(2) lsn(8)                        | a hold: who has messages set aside     |
 | ``l`` partition(2) lsn(8)                        | an entry of a partition's log          |
 | ``m`` partition(2)                               | a replica's own: promise, log, applied |
 | ``n`` name                                       | the node's own: view, vote, boot       |
@@ -13,15 +17,17 @@
 | ``p`` partition(2)                               | a partition's state: its last lsn      |
 | ``q`` queue name                                 | a queue's record                       |
 | ``t`` partition(2) key                           | a value of the hash table              |
+| ``u`` partition(2) queue(8) subscription         | a subscription: its ledger             |
+| ``v`` partition(2) queue(8) subscription 0 number(8) | a reservation: where its messages are |
 
 Numbers are big-endian, so keys sort as the numbers do. Heads stand apart from payloads, so a
 restart reads only heads: it costs what is waiting in number, not in bytes. A batch's dedup entry
 is its head while it lives, and becomes a ``d`` record when the last message is acked; entries are
 grouped by time slice, so that a whole slice expires with one range scan.
 
-``b d e h o p t`` belong to the partition in their key, ``q`` to the *catalogue*, the partition
-after the last one: together they are a partition's state, which is replicated. The others are a
-node's own.
+``a b c d e f h k o p t u v`` belong to the partition in their key, ``q`` to the *catalogue*, the
+partition after the last one: together they are a partition's state, which is replicated. The
+others are a node's own.
 
 Every value is a *record*: an xxh3-64 checksum of (key, data), then the data. The key is in the sum,
 so a value that stands under a wrong key is caught too.
@@ -38,14 +44,21 @@ from weft.errors import StoreDamaged
 
 HEAD, BODY, DEDUP, DEDUP_KEY, PARTITION, QUEUE, TABLE = b"h", b"b", b"d", b"e", b"p", b"q", b"t"
 LOG, NODE, REPLICA, LEASES = b"l", b"n", b"m", b"o"
+HOLD, SUBSCRIPTION, RESERVATION, APP, CLOSED, FENCE = b"k", b"u", b"v", b"a", b"c", b"f"
 #: The number of a partition has 16 bits, and the catalogue needs one too.
 PARTITIONS_MAX = 0xFFFF
-_OF_PARTITION = (HEAD, BODY, DEDUP, DEDUP_KEY, LEASES, PARTITION, TABLE)
+_OF_PARTITION = (
+    HEAD, BODY, DEDUP, DEDUP_KEY, LEASES, PARTITION, TABLE,
+    HOLD, SUBSCRIPTION, RESERVATION, APP, CLOSED, FENCE,
+)  # fmt: skip
 
 _batch = struct.Struct(">cHQ")
 _dedup = struct.Struct(">cHIQ7s5s")
 _dedup_key = struct.Struct(">cHIQ")
 _small = struct.Struct(">cH")
+_named = struct.Struct(">cHQ")
+_word = struct.Struct(">Q")
+_closed = struct.Struct(">QQ")
 _sum = struct.Struct(">Q")
 _hash = xxhash.xxh3_64_intdigest
 _digest = xxhash.xxh3_64_digest
@@ -105,6 +118,41 @@ def partition_range(kind: bytes, partition: int) -> tuple[bytes, bytes]:
 def leases(partition: int, queue: int) -> bytes:
     """What is lent of an ordered queue."""
     return _batch.pack(LEASES, partition, queue)
+
+
+def hold(partition: int, lsn: int) -> bytes:
+    return _batch.pack(HOLD, partition, lsn)
+
+
+def named(kind: bytes, partition: int, queue: int, name: str) -> bytes:
+    """A subscription's ledger, an app's record, or an app's fence."""
+    return _named.pack(kind, partition, queue) + name.encode()
+
+
+def unpack_named(key: bytes) -> tuple[int, str]:
+    """(queue, name)."""
+    _, _, queue = _named.unpack_from(key)
+    return queue, key[_named.size :].decode()
+
+
+def reservation(partition: int, queue: int, name: str, number: int) -> bytes:
+    return named(RESERVATION, partition, queue, name) + b"\0" + _word.pack(number)
+
+
+def unpack_reservation(key: bytes) -> tuple[int, str, int]:
+    """(queue, subscription, number)."""
+    name, number = key[_named.size : -9], key[-8:]
+    return _named.unpack_from(key)[2], name.decode(), int(_word.unpack(number)[0])
+
+
+def closed(partition: int, queue: int, app: str, batch: int, token: int) -> bytes:
+    return named(CLOSED, partition, queue, app) + b"\0" + _closed.pack(batch, token)
+
+
+def unpack_closed(key: bytes) -> tuple[int, str, int, int]:
+    """(queue, app, batch, token)."""
+    batch, token = _closed.unpack(key[-16:])
+    return _named.unpack_from(key)[2], key[_named.size : -17].decode(), batch, token
 
 
 def node(name: str) -> bytes:

@@ -9,6 +9,7 @@ What is on top of LevelDB:
   the next one, so after un-synced writes the older logs are synced here.
 - A read checks LevelDB's checksums, also outside of compactions.
 - After a failed write everything is refused: LevelDB would go on, and lose what it acknowledges.
+- Large payloads stand in `segments`, and LevelDB has pointers to them.
 
 What is detected, at open or when the place is read, by StoreDamaged naming the file: any changed
 bit that matters, any missing or shortened file, any gap in the logs. In detail, when a log or a
@@ -30,6 +31,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections.abc import Iterator
 from itertools import islice
 from operator import itemgetter
@@ -40,8 +42,9 @@ import plyvel
 from weft.errors import StorageError, StoreDamaged, StoreLocked
 from weft.limits import KIB, MIB
 
-from . import integrity
+from . import integrity, layout
 from .integrity import COMMIT_KEY, RESTORE
+from .segments import Pointer, Segments, pointer_of, stands_aside
 from .store import Change
 from .syncmark import SyncMark, sync_folder
 from .turnstile import Turnstile
@@ -66,6 +69,13 @@ KEPT_BYTES_MAX: Final = 4 * MIB
 #: chunks have not enough rows to start Python's search for cycles, which would look at each.
 SCAN_BYTES: Final = 1 * MIB
 SCAN_ROWS: Final = 256
+#: Values that are looked at between two pauses while a segment is emptied.
+MOVED_AT_ONCE: Final = 16
+
+#: The store's own keys begin with this: the standings of segments. Nobody else's sort after it.
+_OWN: Final = b"\xff\xff\xff\xff"
+#: What is put aside when it is large.
+_BODY: Final = layout.BODY
 
 _value = itemgetter(1)
 
@@ -92,6 +102,14 @@ class LevelStore:
                 f"{self._path} cannot be opened: {_text(error)}. "
                 "Check the disk, and that this user may write there"
             ) from error
+        try:
+            self._segments = Segments(self._path, self._standings())
+        except BaseException:
+            self._db.close()
+            self._mark.close()
+            raise
+        #: Scans that somebody still has: they may read what was deleted since.
+        self._scans: weakref.WeakSet[Iterator[tuple[bytes, bytes]]] = weakref.WeakSet()
         self._closing = False
         #: By whether they sync.
         self._batches: dict[bool, Any] = {}
@@ -107,12 +125,19 @@ class LevelStore:
         with self._turnstile:
             try:
                 value: bytes | None = self._db.get(key, verify_checksums=True)
+                while (pointer := pointer_of(value)) is not None:
+                    try:
+                        return self._segments.read(pointer)
+                    except StoreDamaged:
+                        before, value = value, self._db.get(key, verify_checksums=True)
+                        if value == before:  # it was not moved or deleted meanwhile
+                            raise
+                return value
             except (plyvel.Error, OSError) as error:
                 raise self._unreadable(error, key, key) from error
-            return value
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
-        start = max(start, b"\0")
+        start, stop = max(start, b"\0"), min(stop, _OWN)
         with self._turnstile:
             try:
                 rows = self._db.iterator(
@@ -120,34 +145,70 @@ class LevelStore:
                 )
             except (plyvel.Error, OSError) as error:
                 raise self._unreadable(error, start, stop) from error
-        return self._rows(rows, start, stop)
+        scan = self._rows(rows, start, stop)
+        self._scans.add(scan)
+        return scan
 
     def write(self, changes: list[Change], *, sync: bool) -> None:
         # In this order: who waited for a write that failed is turned away.
         with self._writing, self._turnstile:
-            batch = self._batch(sync)
-            commit = self._commit + 1
-            batch.put(COMMIT_KEY, integrity.pack_commit(commit))
-            size = 0
+            self._write(changes, sync=sync)
+
+    def _write(self, changes: list[Change], *, sync: bool) -> None:
+        batch = self._batch(sync)
+        commit = self._commit + 1
+        batch.put(COMMIT_KEY, integrity.pack_commit(commit))
+        size = 0
+        try:
+            aside: dict[bytes, Pointer | None] = {}
             for key, value in changes:
-                assert key, "the empty key is the store's own"
+                assert b"" < key < _OWN, "the empty key and the last ones are the store's own"
+                if key[:1] == _BODY and (self._segments or stands_aside(value)):
+                    value = self._aside(key, value, aside)
                 if value is None:
                     batch.delete(key)
                 else:
                     batch.put(key, value)
                     size += len(value)
-            if size > KEPT_BYTES_MAX:
-                self._batches.clear()
-            try:
-                batch.write()
-                self._commit = commit
-                if sync:
-                    if self._unsynced:
-                        _sync_logs(self._path)
-                    self._mark.advance(commit)
-                self._unsynced = not sync
-            except (plyvel.Error, OSError) as error:
-                raise self._failed(error) from error
+            if aside:
+                self._segments.flush(sync=sync)
+            for number, standing in self._segments.standings():
+                if standing is None:
+                    batch.delete(_standing_key(number))
+                else:
+                    batch.put(_standing_key(number), standing)
+            batch.write()
+            self._commit = commit
+            if sync:
+                if self._unsynced:
+                    _sync_logs(self._path)
+                self._mark.advance(commit)
+            self._unsynced = not sync
+            if self._segments.has_dead:
+                self._unlink_dead()
+        except (plyvel.Error, OSError) as error:
+            raise self._failed(error) from error
+        if size > KEPT_BYTES_MAX:
+            self._batches.clear()
+
+    def _aside(
+        self, key: bytes, value: bytes | None, aside: dict[bytes, Pointer | None]
+    ) -> bytes | None:
+        """What LevelDB gets in place of a large payload; what stood there before is free."""
+        before = aside[key] if key in aside else pointer_of(self._db.get(key))
+        if before is not None:
+            self._segments.free(before)
+        pointer = self._segments.append(key, value) if value and stands_aside(value) else None
+        if before is not None or pointer is not None:
+            aside[key] = pointer
+        return value if pointer is None else pointer.packed()
+
+    def _unlink_dead(self) -> None:
+        if self._unsynced:  # or a power loss would bring the pointers back
+            self._segments.flush(sync=True)
+            _sync_logs(self._path)
+            self._unsynced = False
+        self._segments.unlink_dead(scans=bool(self._scans))
 
     def _batch(self, sync: bool) -> Any:
         """An empty batch, mostly the last one again: its memory need not grow from nothing."""
@@ -167,6 +228,27 @@ class LevelStore:
                 self._db.compact_range(start=start, stop=stop)
             except (plyvel.Error, OSError) as error:
                 raise self._failed(error) from error
+        if start <= _BODY < stop:
+            for number in self._segments.mostly_dead():
+                self._empty(number)
+
+    def _empty(self, number: int) -> None:
+        """What still lives in a segment is written again, a little at a time; then it goes."""
+        rows = self._segments.records(number)
+        while some := list(islice(rows, MOVED_AT_ONCE)):
+            with self._writing, self._turnstile:
+                self._write(
+                    [row for each in some for row in self._alive(number, *each)], sync=False
+                )
+        with self._writing, self._turnstile:
+            self._segments.emptied(number)
+            self._write([], sync=False)
+
+    def _alive(self, number: int, key: bytes, offset: int, length: int) -> list[Change]:
+        pointer = pointer_of(self._db.get(key, verify_checksums=True))
+        if pointer is None or pointer[:3] != (number, offset, length):
+            return []
+        return [(key, self._segments.read(pointer))]
 
     def size_bytes(self) -> int:
         with self._turnstile:
@@ -183,6 +265,7 @@ class LevelStore:
         )
         self._turnstile.drain()
         try:
+            self._segments.close()
             self._db.close()
             if not failed:
                 _sync_logs(self._path)
@@ -207,11 +290,22 @@ class LevelStore:
     def _chunk(self, rows: Any, count: int, start: bytes, stop: bytes) -> list[tuple[bytes, bytes]]:
         with self._turnstile:
             try:
-                return list(islice(rows, count))
+                return [self._whole(row) for row in islice(rows, count)]
             except (plyvel.Error, OSError) as error:
                 raise self._unreadable(error, start, stop) from error
 
-    def _unreadable(self, error: Exception, start: bytes, stop: bytes) -> StoreDamaged:
+    def _whole(self, row: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
+        pointer = pointer_of(row[1])
+        return row if pointer is None else (row[0], self._segments.read(pointer))
+
+    def _standings(self) -> dict[int, bytes]:
+        try:
+            rows = self._db.iterator(start=_OWN, verify_checksums=True)
+            return {int.from_bytes(key[len(_OWN) :], "big"): value for key, value in rows}
+        except plyvel.Error as error:
+            raise self._unreadable(error, b"", None) from error
+
+    def _unreadable(self, error: Exception, start: bytes, stop: bytes | None) -> StoreDamaged:
         where = integrity.find_bad_table(self._path, start, stop)
         return StoreDamaged(f"{where} cannot be read: {_text(error)}. {RESTORE}")
 
@@ -230,6 +324,10 @@ class LevelStore:
             )
         self._turnstile.refuse(failure)
         return failure
+
+
+def _standing_key(number: int) -> bytes:
+    return _OWN + number.to_bytes(4, "big")
 
 
 def _make(path: str) -> tuple[Any, SyncMark]:

@@ -97,7 +97,7 @@ class DescribeQueueRequest(_message.Message):
     def __init__(self, queue: _Optional[str] = ...) -> None: ...
 
 class QueueDescription(_message.Message):
-    __slots__ = ("name", "settings", "ready", "leased", "delayed", "bytes", "oldest_ms", "pushed", "delivered", "acked", "dead_lettered", "expired_leases", "duplicates", "waiting_pops")
+    __slots__ = ("name", "settings", "ready", "leased", "delayed", "bytes", "oldest_ms", "pushed", "delivered", "acked", "dead_lettered", "expired_leases", "duplicates", "waiting_pops", "reserved", "staged", "backlog_bytes")
     NAME_FIELD_NUMBER: _ClassVar[int]
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
     READY_FIELD_NUMBER: _ClassVar[int]
@@ -112,6 +112,9 @@ class QueueDescription(_message.Message):
     EXPIRED_LEASES_FIELD_NUMBER: _ClassVar[int]
     DUPLICATES_FIELD_NUMBER: _ClassVar[int]
     WAITING_POPS_FIELD_NUMBER: _ClassVar[int]
+    RESERVED_FIELD_NUMBER: _ClassVar[int]
+    STAGED_FIELD_NUMBER: _ClassVar[int]
+    BACKLOG_BYTES_FIELD_NUMBER: _ClassVar[int]
     name: str
     settings: Settings
     ready: int
@@ -126,7 +129,10 @@ class QueueDescription(_message.Message):
     expired_leases: int
     duplicates: int
     waiting_pops: int
-    def __init__(self, name: _Optional[str] = ..., settings: _Optional[_Union[Settings, _Mapping]] = ..., ready: _Optional[int] = ..., leased: _Optional[int] = ..., delayed: _Optional[int] = ..., bytes: _Optional[int] = ..., oldest_ms: _Optional[int] = ..., pushed: _Optional[int] = ..., delivered: _Optional[int] = ..., acked: _Optional[int] = ..., dead_lettered: _Optional[int] = ..., expired_leases: _Optional[int] = ..., duplicates: _Optional[int] = ..., waiting_pops: _Optional[int] = ...) -> None: ...
+    reserved: int
+    staged: int
+    backlog_bytes: int
+    def __init__(self, name: _Optional[str] = ..., settings: _Optional[_Union[Settings, _Mapping]] = ..., ready: _Optional[int] = ..., leased: _Optional[int] = ..., delayed: _Optional[int] = ..., bytes: _Optional[int] = ..., oldest_ms: _Optional[int] = ..., pushed: _Optional[int] = ..., delivered: _Optional[int] = ..., acked: _Optional[int] = ..., dead_lettered: _Optional[int] = ..., expired_leases: _Optional[int] = ..., duplicates: _Optional[int] = ..., waiting_pops: _Optional[int] = ..., reserved: _Optional[int] = ..., staged: _Optional[int] = ..., backlog_bytes: _Optional[int] = ...) -> None: ...
 
 class PurgeQueueRequest(_message.Message):
     __slots__ = ("queue",)
@@ -313,6 +319,98 @@ class ConsumeRequest(_message.Message):
     lease_ms: int
     prefetch: int
     def __init__(self, queue: _Optional[str] = ..., limit: _Optional[int] = ..., lease_ms: _Optional[int] = ..., prefetch: _Optional[int] = ...) -> None: ...
+
+class KeptPart(_message.Message):
+    __slots__ = ("first", "count", "queue", "deliveries", "due_us", "reason", "origin")
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    DELIVERIES_FIELD_NUMBER: _ClassVar[int]
+    DUE_US_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    ORIGIN_FIELD_NUMBER: _ClassVar[int]
+    first: int
+    count: int
+    queue: str
+    deliveries: int
+    due_us: int
+    reason: str
+    origin: str
+    def __init__(self, first: _Optional[int] = ..., count: _Optional[int] = ..., queue: _Optional[str] = ..., deliveries: _Optional[int] = ..., due_us: _Optional[int] = ..., reason: _Optional[str] = ..., origin: _Optional[str] = ...) -> None: ...
+
+class Kept(_message.Message):
+    __slots__ = ("queue", "producer", "batch", "count", "stamp_us", "priority", "dedup_key", "parts", "payload")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    PRODUCER_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    STAMP_US_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    DEDUP_KEY_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    producer: int
+    batch: int
+    count: int
+    stamp_us: int
+    priority: int
+    dedup_key: str
+    parts: _containers.RepeatedCompositeFieldContainer[KeptPart]
+    payload: bytes
+    def __init__(self, queue: _Optional[str] = ..., producer: _Optional[int] = ..., batch: _Optional[int] = ..., count: _Optional[int] = ..., stamp_us: _Optional[int] = ..., priority: _Optional[int] = ..., dedup_key: _Optional[str] = ..., parts: _Optional[_Iterable[_Union[KeptPart, _Mapping]]] = ..., payload: _Optional[bytes] = ...) -> None: ...
+
+class Row(_message.Message):
+    __slots__ = ("key", "value")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    value: bytes
+    def __init__(self, key: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
+
+class SnapshotRequest(_message.Message):
+    __slots__ = ("partition", "queue", "after_lsn", "after_key")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    AFTER_LSN_FIELD_NUMBER: _ClassVar[int]
+    AFTER_KEY_FIELD_NUMBER: _ClassVar[int]
+    partition: int
+    queue: str
+    after_lsn: int
+    after_key: str
+    def __init__(self, partition: _Optional[int] = ..., queue: _Optional[str] = ..., after_lsn: _Optional[int] = ..., after_key: _Optional[str] = ...) -> None: ...
+
+class SnapshotResponse(_message.Message):
+    __slots__ = ("batches", "rows", "lsn", "key", "more")
+    BATCHES_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    LSN_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    batches: _containers.RepeatedCompositeFieldContainer[Kept]
+    rows: _containers.RepeatedCompositeFieldContainer[Row]
+    lsn: int
+    key: str
+    more: bool
+    def __init__(self, batches: _Optional[_Iterable[_Union[Kept, _Mapping]]] = ..., rows: _Optional[_Iterable[_Union[Row, _Mapping]]] = ..., lsn: _Optional[int] = ..., key: _Optional[str] = ..., more: bool = ...) -> None: ...
+
+class RestoreRequest(_message.Message):
+    __slots__ = ("queue", "backup", "number", "kept")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    BACKUP_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    KEPT_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    backup: bytes
+    number: int
+    kept: Kept
+    def __init__(self, queue: _Optional[str] = ..., backup: _Optional[bytes] = ..., number: _Optional[int] = ..., kept: _Optional[_Union[Kept, _Mapping]] = ...) -> None: ...
+
+class RestoreResponse(_message.Message):
+    __slots__ = ("duplicate",)
+    DUPLICATE_FIELD_NUMBER: _ClassVar[int]
+    duplicate: bool
+    def __init__(self, duplicate: bool = ...) -> None: ...
 
 class InsertRequest(_message.Message):
     __slots__ = ("key", "value")
@@ -508,7 +606,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusResponse(_message.Message):
-    __slots__ = ("node", "version", "uptime_ms", "durability", "queues", "ready", "leased", "delayed", "store_bytes", "free_bytes", "reserve_bytes", "commits", "cpu_us", "rss_bytes", "peer_messages", "peer_bytes", "searches", "hops", "stolen")
+    __slots__ = ("node", "version", "uptime_ms", "durability", "queues", "ready", "leased", "delayed", "store_bytes", "free_bytes", "reserve_bytes", "commits", "cpu_us", "rss_bytes", "peer_messages", "peer_bytes", "searches", "hops", "stolen", "now_ms")
     NODE_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     UPTIME_MS_FIELD_NUMBER: _ClassVar[int]
@@ -528,6 +626,7 @@ class StatusResponse(_message.Message):
     SEARCHES_FIELD_NUMBER: _ClassVar[int]
     HOPS_FIELD_NUMBER: _ClassVar[int]
     STOLEN_FIELD_NUMBER: _ClassVar[int]
+    NOW_MS_FIELD_NUMBER: _ClassVar[int]
     node: str
     version: str
     uptime_ms: int
@@ -547,4 +646,314 @@ class StatusResponse(_message.Message):
     searches: int
     hops: int
     stolen: int
-    def __init__(self, node: _Optional[str] = ..., version: _Optional[str] = ..., uptime_ms: _Optional[int] = ..., durability: _Optional[str] = ..., queues: _Optional[int] = ..., ready: _Optional[int] = ..., leased: _Optional[int] = ..., delayed: _Optional[int] = ..., store_bytes: _Optional[int] = ..., free_bytes: _Optional[int] = ..., reserve_bytes: _Optional[int] = ..., commits: _Optional[int] = ..., cpu_us: _Optional[int] = ..., rss_bytes: _Optional[int] = ..., peer_messages: _Optional[int] = ..., peer_bytes: _Optional[int] = ..., searches: _Optional[int] = ..., hops: _Optional[int] = ..., stolen: _Optional[int] = ...) -> None: ...
+    now_ms: int
+    def __init__(self, node: _Optional[str] = ..., version: _Optional[str] = ..., uptime_ms: _Optional[int] = ..., durability: _Optional[str] = ..., queues: _Optional[int] = ..., ready: _Optional[int] = ..., leased: _Optional[int] = ..., delayed: _Optional[int] = ..., store_bytes: _Optional[int] = ..., free_bytes: _Optional[int] = ..., reserve_bytes: _Optional[int] = ..., commits: _Optional[int] = ..., cpu_us: _Optional[int] = ..., rss_bytes: _Optional[int] = ..., peer_messages: _Optional[int] = ..., peer_bytes: _Optional[int] = ..., searches: _Optional[int] = ..., hops: _Optional[int] = ..., stolen: _Optional[int] = ..., now_ms: _Optional[int] = ...) -> None: ...
+
+class OpenSubscriptionRequest(_message.Message):
+    __slots__ = ("queue", "subscription", "ttl_ms", "nonce")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    TTL_MS_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    subscription: str
+    ttl_ms: int
+    nonce: int
+    def __init__(self, queue: _Optional[str] = ..., subscription: _Optional[str] = ..., ttl_ms: _Optional[int] = ..., nonce: _Optional[int] = ...) -> None: ...
+
+class OpenSubscriptionResponse(_message.Message):
+    __slots__ = ("epoch", "acked_through", "reserved_through")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    ACKED_THROUGH_FIELD_NUMBER: _ClassVar[int]
+    RESERVED_THROUGH_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    acked_through: int
+    reserved_through: int
+    def __init__(self, epoch: _Optional[int] = ..., acked_through: _Optional[int] = ..., reserved_through: _Optional[int] = ...) -> None: ...
+
+class Slice(_message.Message):
+    __slots__ = ("partition", "messages", "bytes", "holds")
+    class Hold(_message.Message):
+        __slots__ = ("id", "messages")
+        ID_FIELD_NUMBER: _ClassVar[int]
+        MESSAGES_FIELD_NUMBER: _ClassVar[int]
+        id: int
+        messages: int
+        def __init__(self, id: _Optional[int] = ..., messages: _Optional[int] = ...) -> None: ...
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    HOLDS_FIELD_NUMBER: _ClassVar[int]
+    partition: int
+    messages: int
+    bytes: int
+    holds: _containers.RepeatedCompositeFieldContainer[Slice.Hold]
+    def __init__(self, partition: _Optional[int] = ..., messages: _Optional[int] = ..., bytes: _Optional[int] = ..., holds: _Optional[_Iterable[_Union[Slice.Hold, _Mapping]]] = ...) -> None: ...
+
+class Reservation(_message.Message):
+    __slots__ = ("number", "messages", "bytes", "oldest_ms", "slices")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_MS_FIELD_NUMBER: _ClassVar[int]
+    SLICES_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    messages: int
+    bytes: int
+    oldest_ms: int
+    slices: _containers.RepeatedCompositeFieldContainer[Slice]
+    def __init__(self, number: _Optional[int] = ..., messages: _Optional[int] = ..., bytes: _Optional[int] = ..., oldest_ms: _Optional[int] = ..., slices: _Optional[_Iterable[_Union[Slice, _Mapping]]] = ...) -> None: ...
+
+class ReserveRequest(_message.Message):
+    __slots__ = ("queue", "subscription", "epoch", "number", "max_messages", "max_bytes")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    MAX_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    subscription: str
+    epoch: int
+    number: int
+    max_messages: int
+    max_bytes: int
+    def __init__(self, queue: _Optional[str] = ..., subscription: _Optional[str] = ..., epoch: _Optional[int] = ..., number: _Optional[int] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ...) -> None: ...
+
+class ReserveResponse(_message.Message):
+    __slots__ = ("reservation",)
+    RESERVATION_FIELD_NUMBER: _ClassVar[int]
+    reservation: Reservation
+    def __init__(self, reservation: _Optional[_Union[Reservation, _Mapping]] = ...) -> None: ...
+
+class DescribeReservationRequest(_message.Message):
+    __slots__ = ("queue", "subscription", "number")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    subscription: str
+    number: int
+    def __init__(self, queue: _Optional[str] = ..., subscription: _Optional[str] = ..., number: _Optional[int] = ...) -> None: ...
+
+class ReadReservedRequest(_message.Message):
+    __slots__ = ("queue", "slice", "start", "limit")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    SLICE_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    slice: Slice
+    start: int
+    limit: int
+    def __init__(self, queue: _Optional[str] = ..., slice: _Optional[_Union[Slice, _Mapping]] = ..., start: _Optional[int] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class ReadReservedResponse(_message.Message):
+    __slots__ = ("messages",)
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    messages: _containers.RepeatedCompositeFieldContainer[Message]
+    def __init__(self, messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ...) -> None: ...
+
+class AckThroughRequest(_message.Message):
+    __slots__ = ("queue", "subscription", "epoch", "number", "skip_lost")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    SKIP_LOST_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    subscription: str
+    epoch: int
+    number: int
+    skip_lost: bool
+    def __init__(self, queue: _Optional[str] = ..., subscription: _Optional[str] = ..., epoch: _Optional[int] = ..., number: _Optional[int] = ..., skip_lost: bool = ...) -> None: ...
+
+class AckThroughResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class HeartbeatRequest(_message.Message):
+    __slots__ = ("queue", "subscription", "epoch")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    subscription: str
+    epoch: int
+    def __init__(self, queue: _Optional[str] = ..., subscription: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
+
+class HeartbeatResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class SubscriptionStatsRequest(_message.Message):
+    __slots__ = ("queue", "subscription")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    subscription: str
+    def __init__(self, queue: _Optional[str] = ..., subscription: _Optional[str] = ...) -> None: ...
+
+class SubscriptionDescription(_message.Message):
+    __slots__ = ("queue", "subscription", "epoch", "acked_through", "reserved_through", "ttl_ms", "idle_ms", "reservations", "reserved_messages", "reserved_bytes", "reserved_oldest_ms", "backlog_messages", "backlog_bytes", "oldest_ms", "high_water")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    ACKED_THROUGH_FIELD_NUMBER: _ClassVar[int]
+    RESERVED_THROUGH_FIELD_NUMBER: _ClassVar[int]
+    TTL_MS_FIELD_NUMBER: _ClassVar[int]
+    IDLE_MS_FIELD_NUMBER: _ClassVar[int]
+    RESERVATIONS_FIELD_NUMBER: _ClassVar[int]
+    RESERVED_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    RESERVED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    RESERVED_OLDEST_MS_FIELD_NUMBER: _ClassVar[int]
+    BACKLOG_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    BACKLOG_BYTES_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_MS_FIELD_NUMBER: _ClassVar[int]
+    HIGH_WATER_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    subscription: str
+    epoch: int
+    acked_through: int
+    reserved_through: int
+    ttl_ms: int
+    idle_ms: int
+    reservations: int
+    reserved_messages: int
+    reserved_bytes: int
+    reserved_oldest_ms: int
+    backlog_messages: int
+    backlog_bytes: int
+    oldest_ms: int
+    high_water: int
+    def __init__(self, queue: _Optional[str] = ..., subscription: _Optional[str] = ..., epoch: _Optional[int] = ..., acked_through: _Optional[int] = ..., reserved_through: _Optional[int] = ..., ttl_ms: _Optional[int] = ..., idle_ms: _Optional[int] = ..., reservations: _Optional[int] = ..., reserved_messages: _Optional[int] = ..., reserved_bytes: _Optional[int] = ..., reserved_oldest_ms: _Optional[int] = ..., backlog_messages: _Optional[int] = ..., backlog_bytes: _Optional[int] = ..., oldest_ms: _Optional[int] = ..., high_water: _Optional[int] = ...) -> None: ...
+
+class ListSubscriptionsRequest(_message.Message):
+    __slots__ = ("queue",)
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    def __init__(self, queue: _Optional[str] = ...) -> None: ...
+
+class ListSubscriptionsResponse(_message.Message):
+    __slots__ = ("subscriptions",)
+    SUBSCRIPTIONS_FIELD_NUMBER: _ClassVar[int]
+    subscriptions: _containers.RepeatedCompositeFieldContainer[SubscriptionDescription]
+    def __init__(self, subscriptions: _Optional[_Iterable[_Union[SubscriptionDescription, _Mapping]]] = ...) -> None: ...
+
+class ReleaseAllRequest(_message.Message):
+    __slots__ = ("queue", "subscription")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    subscription: str
+    def __init__(self, queue: _Optional[str] = ..., subscription: _Optional[str] = ...) -> None: ...
+
+class ReleaseAllResponse(_message.Message):
+    __slots__ = ("messages",)
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    messages: int
+    def __init__(self, messages: _Optional[int] = ...) -> None: ...
+
+class DeleteSubscriptionRequest(_message.Message):
+    __slots__ = ("queue", "subscription")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    subscription: str
+    def __init__(self, queue: _Optional[str] = ..., subscription: _Optional[str] = ...) -> None: ...
+
+class DeleteSubscriptionResponse(_message.Message):
+    __slots__ = ("messages",)
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    messages: int
+    def __init__(self, messages: _Optional[int] = ...) -> None: ...
+
+class StageRequest(_message.Message):
+    __slots__ = ("queue", "app", "batch", "partition", "attempt", "stage", "sequence", "messages", "close")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    APP_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    STAGE_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    CLOSE_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    app: str
+    batch: int
+    partition: int
+    attempt: int
+    stage: int
+    sequence: int
+    messages: _containers.RepeatedCompositeFieldContainer[OutMessage]
+    close: int
+    def __init__(self, queue: _Optional[str] = ..., app: _Optional[str] = ..., batch: _Optional[int] = ..., partition: _Optional[int] = ..., attempt: _Optional[int] = ..., stage: _Optional[int] = ..., sequence: _Optional[int] = ..., messages: _Optional[_Iterable[_Union[OutMessage, _Mapping]]] = ..., close: _Optional[int] = ...) -> None: ...
+
+class StageResponse(_message.Message):
+    __slots__ = ("duplicate", "closed")
+    DUPLICATE_FIELD_NUMBER: _ClassVar[int]
+    CLOSED_FIELD_NUMBER: _ClassVar[int]
+    duplicate: bool
+    closed: bool
+    def __init__(self, duplicate: bool = ..., closed: bool = ...) -> None: ...
+
+class Winner(_message.Message):
+    __slots__ = ("partition", "attempt", "stage")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    STAGE_FIELD_NUMBER: _ClassVar[int]
+    partition: int
+    attempt: int
+    stage: int
+    def __init__(self, partition: _Optional[int] = ..., attempt: _Optional[int] = ..., stage: _Optional[int] = ...) -> None: ...
+
+class PublishRequest(_message.Message):
+    __slots__ = ("queue", "app", "batch", "winners")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    APP_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    WINNERS_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    app: str
+    batch: int
+    winners: _containers.RepeatedCompositeFieldContainer[Winner]
+    def __init__(self, queue: _Optional[str] = ..., app: _Optional[str] = ..., batch: _Optional[int] = ..., winners: _Optional[_Iterable[_Union[Winner, _Mapping]]] = ...) -> None: ...
+
+class PublishResponse(_message.Message):
+    __slots__ = ("messages", "already")
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    ALREADY_FIELD_NUMBER: _ClassVar[int]
+    messages: int
+    already: bool
+    def __init__(self, messages: _Optional[int] = ..., already: bool = ...) -> None: ...
+
+class AbortRequest(_message.Message):
+    __slots__ = ("queue", "app", "batch")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    APP_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    app: str
+    batch: int
+    def __init__(self, queue: _Optional[str] = ..., app: _Optional[str] = ..., batch: _Optional[int] = ...) -> None: ...
+
+class AbortResponse(_message.Message):
+    __slots__ = ("messages",)
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    messages: int
+    def __init__(self, messages: _Optional[int] = ...) -> None: ...
+
+class LastPublishedRequest(_message.Message):
+    __slots__ = ("queue", "app")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    APP_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    app: str
+    def __init__(self, queue: _Optional[str] = ..., app: _Optional[str] = ...) -> None: ...
+
+class LastPublishedResponse(_message.Message):
+    __slots__ = ("batch",)
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    batch: int
+    def __init__(self, batch: _Optional[int] = ...) -> None: ...

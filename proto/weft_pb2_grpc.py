@@ -104,6 +104,16 @@ class QueueStub(object):
                 request_serializer=weft_dot_proto_dot_weft__pb2.ConsumeRequest.SerializeToString,
                 response_deserializer=weft_dot_proto_dot_weft__pb2.PopResponse.FromString,
                 _registered_method=True)
+        self.Snapshot = channel.unary_unary(
+                '/weft.v1.Queue/Snapshot',
+                request_serializer=weft_dot_proto_dot_weft__pb2.SnapshotRequest.SerializeToString,
+                response_deserializer=weft_dot_proto_dot_weft__pb2.SnapshotResponse.FromString,
+                _registered_method=True)
+        self.Restore = channel.unary_unary(
+                '/weft.v1.Queue/Restore',
+                request_serializer=weft_dot_proto_dot_weft__pb2.RestoreRequest.SerializeToString,
+                response_deserializer=weft_dot_proto_dot_weft__pb2.RestoreResponse.FromString,
+                _registered_method=True)
 
 
 class QueueServicer(object):
@@ -198,6 +208,21 @@ class QueueServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Snapshot(self, request, context):
+        """A page of what a partition holds, without lending: batches, then rows of the table. `weft backup`
+        reads all pages of all partitions. A page may have 8 MiB: raise the client's receive limit.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Restore(self, request, context):
+        """Puts one batch back; one that was put back before, of the same backup, is not taken again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_QueueServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -270,6 +295,16 @@ def add_QueueServicer_to_server(servicer, server):
                     servicer.Consume,
                     request_deserializer=weft_dot_proto_dot_weft__pb2.ConsumeRequest.FromString,
                     response_serializer=weft_dot_proto_dot_weft__pb2.PopResponse.SerializeToString,
+            ),
+            'Snapshot': grpc.unary_unary_rpc_method_handler(
+                    servicer.Snapshot,
+                    request_deserializer=weft_dot_proto_dot_weft__pb2.SnapshotRequest.FromString,
+                    response_serializer=weft_dot_proto_dot_weft__pb2.SnapshotResponse.SerializeToString,
+            ),
+            'Restore': grpc.unary_unary_rpc_method_handler(
+                    servicer.Restore,
+                    request_deserializer=weft_dot_proto_dot_weft__pb2.RestoreRequest.FromString,
+                    response_serializer=weft_dot_proto_dot_weft__pb2.RestoreResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -660,6 +695,60 @@ class Queue(object):
             metadata,
             _registered_method=True)
 
+    @staticmethod
+    def Snapshot(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weft.v1.Queue/Snapshot',
+            weft_dot_proto_dot_weft__pb2.SnapshotRequest.SerializeToString,
+            weft_dot_proto_dot_weft__pb2.SnapshotResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Restore(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weft.v1.Queue/Restore',
+            weft_dot_proto_dot_weft__pb2.RestoreRequest.SerializeToString,
+            weft_dot_proto_dot_weft__pb2.RestoreResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
 
 class TableStub(object):
     """ZHT's verbs.
@@ -897,6 +986,663 @@ class Table(object):
             '/weft.v1.Table/CompareAndSwap',
             weft_dot_proto_dot_weft__pb2.CompareAndSwapRequest.SerializeToString,
             weft_dot_proto_dot_weft__pb2.CompareAndSwapResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+
+class StreamStub(object):
+    """Pipelines that must read the same messages again after a failure, and publish exactly once.
+
+    A subscription reserves messages of a queue under consecutive numbers. The same number gives the
+    same messages to whoever reads it, until it is acked. Only the holder of the newest epoch may
+    reserve, ack and heartbeat: an older one gets the code FENCED.
+
+    An app stages messages, which nobody sees, under (batch, partition, attempt), and publishes the
+    winning attempts of a batch: all of them, once.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.OpenSubscription = channel.unary_unary(
+                '/weft.v1.Stream/OpenSubscription',
+                request_serializer=weft_dot_proto_dot_weft__pb2.OpenSubscriptionRequest.SerializeToString,
+                response_deserializer=weft_dot_proto_dot_weft__pb2.OpenSubscriptionResponse.FromString,
+                _registered_method=True)
+        self.Reserve = channel.unary_unary(
+                '/weft.v1.Stream/Reserve',
+                request_serializer=weft_dot_proto_dot_weft__pb2.ReserveRequest.SerializeToString,
+                response_deserializer=weft_dot_proto_dot_weft__pb2.ReserveResponse.FromString,
+                _registered_method=True)
+        self.DescribeReservation = channel.unary_unary(
+                '/weft.v1.Stream/DescribeReservation',
+                request_serializer=weft_dot_proto_dot_weft__pb2.DescribeReservationRequest.SerializeToString,
+                response_deserializer=weft_dot_proto_dot_weft__pb2.Reservation.FromString,
+                _registered_method=True)
+        self.ReadReserved = channel.unary_unary(
+                '/weft.v1.Stream/ReadReserved',
+                request_serializer=weft_dot_proto_dot_weft__pb2.ReadReservedRequest.SerializeToString,
+                response_deserializer=weft_dot_proto_dot_weft__pb2.ReadReservedResponse.FromString,
+                _registered_method=True)
+        self.AckThrough = channel.unary_unary(
+                '/weft.v1.Stream/AckThrough',
+                request_serializer=weft_dot_proto_dot_weft__pb2.AckThroughRequest.SerializeToString,
+                response_deserializer=weft_dot_proto_dot_weft__pb2.AckThroughResponse.FromString,
+                _registered_method=True)
+        self.Heartbeat = channel.unary_unary(
+                '/weft.v1.Stream/Heartbeat',
+                request_serializer=weft_dot_proto_dot_weft__pb2.HeartbeatRequest.SerializeToString,
+                response_deserializer=weft_dot_proto_dot_weft__pb2.HeartbeatResponse.FromString,
+                _registered_method=True)
+        self.SubscriptionStats = channel.unary_unary(
+                '/weft.v1.Stream/SubscriptionStats',
+                request_serializer=weft_dot_proto_dot_weft__pb2.SubscriptionStatsRequest.SerializeToString,
+                response_deserializer=weft_dot_proto_dot_weft__pb2.SubscriptionDescription.FromString,
+                _registered_method=True)
+        self.ListSubscriptions = channel.unary_unary(
+                '/weft.v1.Stream/ListSubscriptions',
+                request_serializer=weft_dot_proto_dot_weft__pb2.ListSubscriptionsRequest.SerializeToString,
+                response_deserializer=weft_dot_proto_dot_weft__pb2.ListSubscriptionsResponse.FromString,
+                _registered_method=True)
+        self.ReleaseAll = channel.unary_unary(
+                '/weft.v1.Stream/ReleaseAll',
+                request_serializer=weft_dot_proto_dot_weft__pb2.ReleaseAllRequest.SerializeToString,
+                response_deserializer=weft_dot_proto_dot_weft__pb2.ReleaseAllResponse.FromString,
+                _registered_method=True)
+        self.DeleteSubscription = channel.unary_unary(
+                '/weft.v1.Stream/DeleteSubscription',
+                request_serializer=weft_dot_proto_dot_weft__pb2.DeleteSubscriptionRequest.SerializeToString,
+                response_deserializer=weft_dot_proto_dot_weft__pb2.DeleteSubscriptionResponse.FromString,
+                _registered_method=True)
+        self.Stage = channel.unary_unary(
+                '/weft.v1.Stream/Stage',
+                request_serializer=weft_dot_proto_dot_weft__pb2.StageRequest.SerializeToString,
+                response_deserializer=weft_dot_proto_dot_weft__pb2.StageResponse.FromString,
+                _registered_method=True)
+        self.Publish = channel.unary_unary(
+                '/weft.v1.Stream/Publish',
+                request_serializer=weft_dot_proto_dot_weft__pb2.PublishRequest.SerializeToString,
+                response_deserializer=weft_dot_proto_dot_weft__pb2.PublishResponse.FromString,
+                _registered_method=True)
+        self.Abort = channel.unary_unary(
+                '/weft.v1.Stream/Abort',
+                request_serializer=weft_dot_proto_dot_weft__pb2.AbortRequest.SerializeToString,
+                response_deserializer=weft_dot_proto_dot_weft__pb2.AbortResponse.FromString,
+                _registered_method=True)
+        self.LastPublished = channel.unary_unary(
+                '/weft.v1.Stream/LastPublished',
+                request_serializer=weft_dot_proto_dot_weft__pb2.LastPublishedRequest.SerializeToString,
+                response_deserializer=weft_dot_proto_dot_weft__pb2.LastPublishedResponse.FromString,
+                _registered_method=True)
+
+
+class StreamServicer(object):
+    """Pipelines that must read the same messages again after a failure, and publish exactly once.
+
+    A subscription reserves messages of a queue under consecutive numbers. The same number gives the
+    same messages to whoever reads it, until it is acked. Only the holder of the newest epoch may
+    reserve, ack and heartbeat: an older one gets the code FENCED.
+
+    An app stages messages, which nobody sees, under (batch, partition, attempt), and publishes the
+    winning attempts of a batch: all of them, once.
+    """
+
+    def OpenSubscription(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Reserve(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DescribeReservation(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReadReserved(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AckThrough(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Heartbeat(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SubscriptionStats(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListSubscriptions(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReleaseAll(self, request, context):
+        """What is reserved and not acked goes back to the queue.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteSubscription(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Stage(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Publish(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Abort(self, request, context):
+        """Drops the stages of a batch, if it is not published.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def LastPublished(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_StreamServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'OpenSubscription': grpc.unary_unary_rpc_method_handler(
+                    servicer.OpenSubscription,
+                    request_deserializer=weft_dot_proto_dot_weft__pb2.OpenSubscriptionRequest.FromString,
+                    response_serializer=weft_dot_proto_dot_weft__pb2.OpenSubscriptionResponse.SerializeToString,
+            ),
+            'Reserve': grpc.unary_unary_rpc_method_handler(
+                    servicer.Reserve,
+                    request_deserializer=weft_dot_proto_dot_weft__pb2.ReserveRequest.FromString,
+                    response_serializer=weft_dot_proto_dot_weft__pb2.ReserveResponse.SerializeToString,
+            ),
+            'DescribeReservation': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeReservation,
+                    request_deserializer=weft_dot_proto_dot_weft__pb2.DescribeReservationRequest.FromString,
+                    response_serializer=weft_dot_proto_dot_weft__pb2.Reservation.SerializeToString,
+            ),
+            'ReadReserved': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReadReserved,
+                    request_deserializer=weft_dot_proto_dot_weft__pb2.ReadReservedRequest.FromString,
+                    response_serializer=weft_dot_proto_dot_weft__pb2.ReadReservedResponse.SerializeToString,
+            ),
+            'AckThrough': grpc.unary_unary_rpc_method_handler(
+                    servicer.AckThrough,
+                    request_deserializer=weft_dot_proto_dot_weft__pb2.AckThroughRequest.FromString,
+                    response_serializer=weft_dot_proto_dot_weft__pb2.AckThroughResponse.SerializeToString,
+            ),
+            'Heartbeat': grpc.unary_unary_rpc_method_handler(
+                    servicer.Heartbeat,
+                    request_deserializer=weft_dot_proto_dot_weft__pb2.HeartbeatRequest.FromString,
+                    response_serializer=weft_dot_proto_dot_weft__pb2.HeartbeatResponse.SerializeToString,
+            ),
+            'SubscriptionStats': grpc.unary_unary_rpc_method_handler(
+                    servicer.SubscriptionStats,
+                    request_deserializer=weft_dot_proto_dot_weft__pb2.SubscriptionStatsRequest.FromString,
+                    response_serializer=weft_dot_proto_dot_weft__pb2.SubscriptionDescription.SerializeToString,
+            ),
+            'ListSubscriptions': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListSubscriptions,
+                    request_deserializer=weft_dot_proto_dot_weft__pb2.ListSubscriptionsRequest.FromString,
+                    response_serializer=weft_dot_proto_dot_weft__pb2.ListSubscriptionsResponse.SerializeToString,
+            ),
+            'ReleaseAll': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReleaseAll,
+                    request_deserializer=weft_dot_proto_dot_weft__pb2.ReleaseAllRequest.FromString,
+                    response_serializer=weft_dot_proto_dot_weft__pb2.ReleaseAllResponse.SerializeToString,
+            ),
+            'DeleteSubscription': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteSubscription,
+                    request_deserializer=weft_dot_proto_dot_weft__pb2.DeleteSubscriptionRequest.FromString,
+                    response_serializer=weft_dot_proto_dot_weft__pb2.DeleteSubscriptionResponse.SerializeToString,
+            ),
+            'Stage': grpc.unary_unary_rpc_method_handler(
+                    servicer.Stage,
+                    request_deserializer=weft_dot_proto_dot_weft__pb2.StageRequest.FromString,
+                    response_serializer=weft_dot_proto_dot_weft__pb2.StageResponse.SerializeToString,
+            ),
+            'Publish': grpc.unary_unary_rpc_method_handler(
+                    servicer.Publish,
+                    request_deserializer=weft_dot_proto_dot_weft__pb2.PublishRequest.FromString,
+                    response_serializer=weft_dot_proto_dot_weft__pb2.PublishResponse.SerializeToString,
+            ),
+            'Abort': grpc.unary_unary_rpc_method_handler(
+                    servicer.Abort,
+                    request_deserializer=weft_dot_proto_dot_weft__pb2.AbortRequest.FromString,
+                    response_serializer=weft_dot_proto_dot_weft__pb2.AbortResponse.SerializeToString,
+            ),
+            'LastPublished': grpc.unary_unary_rpc_method_handler(
+                    servicer.LastPublished,
+                    request_deserializer=weft_dot_proto_dot_weft__pb2.LastPublishedRequest.FromString,
+                    response_serializer=weft_dot_proto_dot_weft__pb2.LastPublishedResponse.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'weft.v1.Stream', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('weft.v1.Stream', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class Stream(object):
+    """Pipelines that must read the same messages again after a failure, and publish exactly once.
+
+    A subscription reserves messages of a queue under consecutive numbers. The same number gives the
+    same messages to whoever reads it, until it is acked. Only the holder of the newest epoch may
+    reserve, ack and heartbeat: an older one gets the code FENCED.
+
+    An app stages messages, which nobody sees, under (batch, partition, attempt), and publishes the
+    winning attempts of a batch: all of them, once.
+    """
+
+    @staticmethod
+    def OpenSubscription(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weft.v1.Stream/OpenSubscription',
+            weft_dot_proto_dot_weft__pb2.OpenSubscriptionRequest.SerializeToString,
+            weft_dot_proto_dot_weft__pb2.OpenSubscriptionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Reserve(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weft.v1.Stream/Reserve',
+            weft_dot_proto_dot_weft__pb2.ReserveRequest.SerializeToString,
+            weft_dot_proto_dot_weft__pb2.ReserveResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeReservation(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weft.v1.Stream/DescribeReservation',
+            weft_dot_proto_dot_weft__pb2.DescribeReservationRequest.SerializeToString,
+            weft_dot_proto_dot_weft__pb2.Reservation.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadReserved(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weft.v1.Stream/ReadReserved',
+            weft_dot_proto_dot_weft__pb2.ReadReservedRequest.SerializeToString,
+            weft_dot_proto_dot_weft__pb2.ReadReservedResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AckThrough(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weft.v1.Stream/AckThrough',
+            weft_dot_proto_dot_weft__pb2.AckThroughRequest.SerializeToString,
+            weft_dot_proto_dot_weft__pb2.AckThroughResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Heartbeat(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weft.v1.Stream/Heartbeat',
+            weft_dot_proto_dot_weft__pb2.HeartbeatRequest.SerializeToString,
+            weft_dot_proto_dot_weft__pb2.HeartbeatResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SubscriptionStats(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weft.v1.Stream/SubscriptionStats',
+            weft_dot_proto_dot_weft__pb2.SubscriptionStatsRequest.SerializeToString,
+            weft_dot_proto_dot_weft__pb2.SubscriptionDescription.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListSubscriptions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weft.v1.Stream/ListSubscriptions',
+            weft_dot_proto_dot_weft__pb2.ListSubscriptionsRequest.SerializeToString,
+            weft_dot_proto_dot_weft__pb2.ListSubscriptionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReleaseAll(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weft.v1.Stream/ReleaseAll',
+            weft_dot_proto_dot_weft__pb2.ReleaseAllRequest.SerializeToString,
+            weft_dot_proto_dot_weft__pb2.ReleaseAllResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteSubscription(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weft.v1.Stream/DeleteSubscription',
+            weft_dot_proto_dot_weft__pb2.DeleteSubscriptionRequest.SerializeToString,
+            weft_dot_proto_dot_weft__pb2.DeleteSubscriptionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Stage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weft.v1.Stream/Stage',
+            weft_dot_proto_dot_weft__pb2.StageRequest.SerializeToString,
+            weft_dot_proto_dot_weft__pb2.StageResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Publish(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weft.v1.Stream/Publish',
+            weft_dot_proto_dot_weft__pb2.PublishRequest.SerializeToString,
+            weft_dot_proto_dot_weft__pb2.PublishResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Abort(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weft.v1.Stream/Abort',
+            weft_dot_proto_dot_weft__pb2.AbortRequest.SerializeToString,
+            weft_dot_proto_dot_weft__pb2.AbortResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def LastPublished(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weft.v1.Stream/LastPublished',
+            weft_dot_proto_dot_weft__pb2.LastPublishedRequest.SerializeToString,
+            weft_dot_proto_dot_weft__pb2.LastPublishedResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -6,8 +6,9 @@ refused before any code sees it. Every struct is an array on the wire whose firs
 verb; fields are only ever added at the end, with a default.
 
 Payload frames carry message batches as they are stored (see ``Payload``): the node does not take
-them apart on the way in or out unless a pop wants a part of a batch. ``Push`` has exactly one
-payload frame, ``Popped`` and ``Peeked`` have one per lent range, every other verb has none.
+them apart on the way in or out unless a pop wants a part of a batch. ``Push`` and ``Stage`` have
+exactly one payload frame, ``Popped`` and ``Peeked`` have one per lent range, every other verb has
+none. Subscriptions and stages are in ``streams``.
 
 The gRPC service fills the same structs, so one handler stands behind both wires.
 """
@@ -17,6 +18,9 @@ from __future__ import annotations
 import msgspec
 
 from .settings import Settings
+from .streams import INNER_REQUESTS, STREAM_ANSWERS, STREAM_REQUESTS
+from .verb import Answer as Answer
+from .verb import Request as Request
 
 #: Raised when an old peer could misread a new frame; a node refuses any other.
 WIRE_VERSION = 1
@@ -31,10 +35,6 @@ class Payload(msgspec.Struct, array_like=True, frozen=True):
 
 
 # --- requests ---------------------------------------------------------------------------------
-
-
-class Request(msgspec.Struct, array_like=True, frozen=True):
-    """Base of all requests."""
 
 
 class Push(Request, frozen=True, tag="push"):
@@ -127,6 +127,63 @@ class Redrive(Request, frozen=True, tag="redrive"):
     limit: int = 0
 
 
+class KeptPart(msgspec.Struct, array_like=True, frozen=True):
+    """Messages `first` to `first + count - 1` of a batch that is kept."""
+
+    first: int
+    count: int
+    #: The name of the queue they wait in.
+    queue: str
+    deliveries: int = 0
+    #: Not before this time, in microseconds since 1970.
+    due: int = 0
+    #: Why they are dead letters, and the queue they came from.
+    reason: str = ""
+    origin: str = ""
+
+
+class Kept(msgspec.Struct, array_like=True, frozen=True):
+    """A batch out of a node, as it is kept in a backup. Fields are only ever added at the end."""
+
+    #: The queue it was pushed to.
+    queue: str
+    producer: int
+    batch: int
+    count: int
+    #: When it was pushed, in microseconds since 1970.
+    stamp: int
+    priority: int
+    dedup_key: str | None
+    parts: list[KeptPart]
+    #: A `Payload`; messages that are in no part have empty bodies.
+    payload: bytes
+
+
+class Snapshot(Request, frozen=True, tag="snapshot"):
+    """A page of what a partition holds, asked of its primary: batches, then rows of the table.
+
+    The next page is asked for with the `lsn` and the `key` of the answer.
+    """
+
+    partition: int
+    #: Only the messages of this queue, and no rows.
+    queue: str | None = None
+    after_lsn: int = 0
+    #: Nil: batches first.
+    after_key: str | None = None
+
+
+class Restore(Request, frozen=True, tag="restore"):
+    """Puts a batch back. Batches of one backup come to a partition in the order of `number`; one
+    that the partition has taken before is not taken again."""
+
+    queue: str
+    #: The backup's 128 bits as two numbers.
+    backup: tuple[int, int]
+    number: int
+    kept: Kept
+
+
 class Insert(Request, frozen=True, tag="insert"):
     key: str
     value: bytes
@@ -204,16 +261,13 @@ class Leave(Request, frozen=True, tag="leave"):
 QUEUE_REQUESTS = (
     Push | Pop | Peek | Ack | Nack | Extend
     | CreateQueue | UpdateQueue | DeleteQueue | ListQueues | DescribeQueue | PurgeQueue | Redrive
+    | Snapshot | Restore
 )  # fmt: skip
 TABLE_REQUESTS = Insert | Lookup | Remove | Append | CompareAndSwap
 CLUSTER_REQUESTS = Where | CatchUp | View | Status | ClusterStatus | Join | Leave
-AnyRequest = QUEUE_REQUESTS | TABLE_REQUESTS | CLUSTER_REQUESTS
+AnyRequest = QUEUE_REQUESTS | TABLE_REQUESTS | CLUSTER_REQUESTS | STREAM_REQUESTS | INNER_REQUESTS
 
 # --- answers ----------------------------------------------------------------------------------
-
-
-class Answer(msgspec.Struct, array_like=True, frozen=True):
-    """Base of all answers."""
 
 
 class Failure(Answer, frozen=True, tag="failure"):
@@ -267,6 +321,15 @@ class Peeked(Answer, frozen=True, tag="peeked"):
     lent: list[Lent]
 
 
+class Snapped(Answer, frozen=True, tag="snapped"):
+    batches: list[Kept]
+    rows: list[tuple[str, bytes]]
+    #: Where the next page begins, if there is `more`.
+    lsn: int
+    key: str | None
+    more: bool
+
+
 class Settled(Answer, frozen=True, tag="settled"):
     """What an ack, nack or extend did, in messages."""
 
@@ -293,6 +356,11 @@ class QueueInfo(msgspec.Struct, array_like=True, frozen=True):
     expired_leases: int
     duplicates: int
     waiting_pops: int
+    #: Held for subscriptions, and staged but not published.
+    reserved: int = 0
+    staged: int = 0
+    #: Bytes that are neither.
+    backlog_bytes: int = 0
 
 
 class Queues(Answer, frozen=True, tag="queues"):
@@ -350,7 +418,7 @@ class ViewInfo(Answer, frozen=True, tag="view"):
     nodes: list[NodeInfo]
     wire_version: int = WIRE_VERSION
     #: For each partition the place of its primary in `nodes`.
-    primaries: list[int] = []
+    primaries: list[int] = msgspec.field(default_factory=list)
 
 
 class PlaceInfo(msgspec.Struct, array_like=True, frozen=True):
@@ -407,11 +475,14 @@ class StatusInfo(Answer, frozen=True, tag="status"):
     searches: int = 0
     hops: int = 0
     stolen: int = 0
+    #: The node's clock, in milliseconds since 1970.
+    now_ms: int = 0
 
 
 AnyAnswer = (
-    Failure | Pushed | Popped | Peeked | Settled | Queues | Created | Done
+    Failure | Pushed | Popped | Peeked | Snapped | Settled | Queues | Created | Done
     | Value | Swapped | Nodes | ViewInfo | StatusInfo | ClusterInfo | Joined
+    | STREAM_ANSWERS
 )  # fmt: skip
 
 # --- frames -----------------------------------------------------------------------------------

@@ -8,9 +8,11 @@ verb that is not in the table is denied, so a new one cannot be forgotten.
 | permission | lets                                                                    |
 |------------|-------------------------------------------------------------------------|
 | push       | push to the queue                                                       |
-| consume    | pop, peek, ack, nack and extend                                         |
-| admin      | create, update, delete, purge and redrive the queue; with ``*`` join and |
-|            | leave                                                                   |
+|            | (stage, publish and abort are pushes)                                   |
+| consume    | pop, peek, ack, nack and extend; subscriptions                          |
+| admin      | create, update, delete, purge and redrive the queue, back it up and     |
+|            | restore it; release and delete subscriptions; with ``*`` the whole      |
+|            | cluster, join and leave                                                 |
 | watch      | list queues and read the figures, of names that the pattern covers      |
 | table      | every verb of the hash table, by key                                    |
 
@@ -26,7 +28,7 @@ from fnmatch import fnmatchcase
 from typing import Final, Protocol
 
 from weft.errors import InvalidArgument, PermissionDenied, Unauthenticated
-from weft.proto import wire
+from weft.proto import streams, wire
 
 PERMISSIONS: Final = ("push", "consume", "admin", "watch", "table")
 #: Letters of names and ``*``, which stands for any of them, also none.
@@ -40,17 +42,36 @@ _NEEDS: Final[dict[type, str]] = {
     wire.Ack: "consume",
     wire.Nack: "consume",
     wire.Extend: "consume",
+    streams.OpenSubscription: "consume",
+    streams.Reserve: "consume",
+    streams.DescribeReservation: "consume",
+    streams.ReadReserved: "consume",
+    streams.AckThrough: "consume",
+    streams.Heartbeat: "consume",
+    streams.ReleaseAll: "admin",
+    streams.DeleteSubscription: "admin",
+    streams.Stage: "push",
+    streams.CloseStage: "push",
+    streams.Publish: "push",
+    streams.Abort: "push",
+    streams.LastPublished: "push",
     wire.CreateQueue: "admin",
     wire.UpdateQueue: "admin",
     wire.DeleteQueue: "admin",
     wire.PurgeQueue: "admin",
     wire.Redrive: "admin",
+    wire.Snapshot: "admin",
+    wire.Restore: "admin",
     wire.Insert: "table",
     wire.Lookup: "table",
     wire.Remove: "table",
     wire.Append: "table",
     wire.CompareAndSwap: "table",
 }
+#: Any grant on the queue will do.
+_FIGURES: Final = (
+    wire.DescribeQueue, wire.Where, streams.SubscriptionStats, streams.ListSubscriptions,
+)  # fmt: skip
 #: Verbs that any principal may use.
 _FOR_ALL: Final = (wire.View, wire.Status, wire.ClusterStatus)
 #: Verbs that need ``admin:*``.
@@ -85,9 +106,21 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True)
+class Limits:
+    """What a token may take at each node; 0 for no limit. See ``quota``."""
+
+    #: Messages, and bytes of messages, pushed in a second.
+    rate: int = 0
+    bytes_rate: int = 0
+    #: Queues that its admin grants name.
+    queues: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Principal:
     name: str
     grants: tuple[Grant, ...]
+    limits: Limits = Limits()
 
 
 class Tokens(Protocol):
@@ -101,7 +134,7 @@ def allow(principal: Principal, verb: type, name: str) -> bool:
     grants = principal.grants
     if (needs := _NEEDS.get(verb)) is not None:
         return any(grant.permission == needs and grant.names(name) for grant in grants)
-    if verb in (wire.DescribeQueue, wire.Where):
+    if verb in _FIGURES:
         return any(grant.permission != "table" and grant.names(name) for grant in grants)
     if verb is wire.ListQueues:
         return any(g.permission in ("watch", "admin") and g.covers(name) for g in grants)
@@ -116,8 +149,8 @@ class Access:
     def __init__(self, tokens: Tokens) -> None:
         self._tokens = tokens
 
-    def check(self, token: str, request: wire.AnyRequest) -> None:
-        """Raises Unauthenticated or PermissionDenied; nothing was done then."""
+    def check(self, token: str, request: wire.AnyRequest) -> Principal:
+        """Who it is. Raises Unauthenticated or PermissionDenied; nothing was done then."""
         principal = self._known(token)
         for name in _names(request):
             if not allow(principal, type(request), name):
@@ -126,6 +159,11 @@ class Access:
                     f"{principal.name} may not {verb} {name[:100]!r}: ask for a token with such a "
                     "grant (weft token create)"
                 )
+        return principal
+
+    def whose(self, token: str) -> Principal | None:
+        """For the audit log."""
+        return self._tokens.principal(token) if token else None
 
     def check_figures(self, token: str) -> None:
         """For who reads the figures of all queues."""
@@ -152,4 +190,6 @@ def _names(request: wire.AnyRequest) -> list[str]:
         names.append(request.settings.dead_letter or names[0])
     elif isinstance(request, wire.UpdateQueue):
         names.append(str(request.changes.get("dead_letter") or names[0]))
+    elif isinstance(request, wire.Restore):
+        names += [part.queue for part in request.kept.parts]
     return names

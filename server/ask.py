@@ -12,6 +12,8 @@ from typing import Protocol
 
 from weft.proto import wire
 
+from .who import NOBODY, Who
+
 #: Called once with the answer and its payload frames, from the node's thread. It must not block
 #: and must not raise: an asyncio edge hands over with ``loop.call_soon_threadsafe``.
 OnAnswer = Callable[[wire.AnyAnswer, Sequence[bytes]], None]
@@ -21,7 +23,11 @@ class Ask(Protocol):
     """What an edge needs of a node. Both calls are thread-safe and return at once."""
 
     def submit(
-        self, request: wire.AnyRequest, payload: Sequence[bytes], on_answer: OnAnswer
+        self,
+        request: wire.AnyRequest,
+        payload: Sequence[bytes],
+        on_answer: OnAnswer,
+        who: Who = NOBODY,
     ) -> int:
         """Asks; returns a ticket that ``cancel`` takes.
 

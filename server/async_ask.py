@@ -14,13 +14,15 @@ import logging
 from collections.abc import Sequence
 from typing import TypeVar
 
-from weft.errors import ShuttingDown, from_code
+from weft.errors import Refused, ShuttingDown, from_code
 from weft.proto import wire
 
 from .access import Access
 from .ask import Ask
+from .audit import Audit
 from .gate import Gate
 from .log import fields
+from .who import Who
 
 log = logging.getLogger(__name__)
 
@@ -29,11 +31,16 @@ _Answered = tuple[wire.AnyAnswer, Sequence[bytes]]
 
 #: The token that the call under way has shown.
 TOKEN: contextvars.ContextVar[str] = contextvars.ContextVar("token", default="")
+#: Where it comes from.
+PEER: contextvars.ContextVar[str] = contextvars.ContextVar("peer", default="")
 
 
 class AsyncAsk:
-    def __init__(self, ask: Ask, gate: Gate, access: Access | None = None) -> None:
+    def __init__(
+        self, ask: Ask, gate: Gate, access: Access | None = None, audit: Audit | None = None
+    ) -> None:
         self._ask = ask
+        self._audit = audit
         self._access = access
         self._gate = gate
         self._loop = asyncio.get_running_loop()
@@ -51,8 +58,7 @@ class AsyncAsk:
         Every request of every call passes here, a stream's next pop too, so this is where a token
         is looked at: one that is revoked ends a stream at its next pop.
         """
-        if self._access is not None:
-            self._access.check(TOKEN.get(), request)
+        who = self._who(request)
         future: asyncio.Future[_Answered] = self._loop.create_future()
 
         def on_answer(answer: wire.AnyAnswer, frames: Sequence[bytes]) -> None:
@@ -62,12 +68,23 @@ class AsyncAsk:
                 # The loop is closed: the node is ending, and its leases end with it.
                 log.debug("answer after the end", extra=fields(answer=type(answer).__name__))
 
-        ticket = self._ask.submit(request, payload, on_answer)
+        ticket = self._ask.submit(request, payload, on_answer, who)
         answer, frames = await self._answer(request, future, ticket)
         if isinstance(answer, wire.Failure):
             raise from_code(answer.code, answer.message)
         assert isinstance(answer, kind), f"{type(request).__name__} is not answered with {answer}"
         return answer, frames
+
+    def _who(self, request: wire.AnyRequest) -> Who:
+        if self._access is None:
+            return Who(None, PEER.get())
+        token = TOKEN.get()
+        try:
+            return Who(self._access.check(token, request), PEER.get())
+        except Refused as error:
+            if self._audit is not None:
+                self._audit.refused(Who(self._access.whose(token), PEER.get()), request, error)
+            raise
 
     async def _answer(
         self, request: wire.AnyRequest, future: asyncio.Future[_Answered], ticket: int

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.errors import InvalidArgument
-from weft.limits import MIB, SECOND_MS, check_range
+from weft.limits import MIB, QUEUES_MAX, SECOND_MS, check_range
 
 from .address import PORT_MAX, Address
 
@@ -26,7 +26,13 @@ ENVIRONMENT_PREFIX = "WEFT_"
 BYTES_MAX = 1 << 50
 #: Each waiting call is a task and some 10 kB.
 CALLS_MAX = 100_000
+#: More than any node does.
+RATE_MAX = 1 << 40
 GRACE_MS_MAX = 600 * SECOND_MS
+#: As the engine has them: a lease is about 400 bytes.
+IN_FLIGHT_MAX = 1_000_000
+#: Each is a descriptor and its buffers.
+CONNECTIONS_MAX = 1_000_000
 #: They are asked one after the other.
 SEEDS_MAX = 64
 #: The other ports, counted from gRPC's.
@@ -74,6 +80,21 @@ class Config:
     )
     cache_bytes: int = _setting(64 * MIB, "Memory for the bodies of waiting messages.")
     calls_max: int = _setting(10_000, "gRPC calls under way at most; more are refused.")
+    connections_max: int = _setting(
+        8_000, "Connections at most, for gRPC and for the data path each; more are closed."
+    )
+    queues_max: int = _setting(QUEUES_MAX, "Queues of the cluster at most.")
+    bytes_max: int = _setting(
+        0, "Bytes of messages in the queues of this node at most; 0: as the disk has room."
+    )
+    push_rate_max: int = _setting(0, "Messages pushed to this node in a second; 0: no limit.")
+    in_flight_max: int = _setting(
+        IN_FLIGHT_MAX, "Leases out at one time on this node; more pops are refused."
+    )
+    audit_log: str = _setting(
+        "",
+        "File for admin actions and refusals, as JSON lines; empty: audit.jsonl beside the data.",
+    )
     grace_ms: int = _setting(
         5 * SECOND_MS, "Time for calls under way to finish when the node is told to stop."
     )
@@ -105,6 +126,11 @@ class Config:
         check_range("reserve_bytes", self.reserve_bytes, 0, BYTES_MAX)
         check_range("cache_bytes", self.cache_bytes, 0, BYTES_MAX)
         check_range("calls_max", self.calls_max, 1, CALLS_MAX)
+        check_range("connections_max", self.connections_max, 1, CONNECTIONS_MAX)
+        check_range("queues_max", self.queues_max, 1, QUEUES_MAX)
+        check_range("bytes_max", self.bytes_max, 0, BYTES_MAX)
+        check_range("push_rate_max", self.push_rate_max, 0, RATE_MAX)
+        check_range("in_flight_max", self.in_flight_max, 1, IN_FLIGHT_MAX)
         check_range("grace_ms", self.grace_ms, 0, GRACE_MS_MAX)
         self._validate_addresses()
         self._validate_security()
@@ -190,6 +216,11 @@ class Config:
         if port + after > PORT_MAX:
             raise InvalidArgument(f"{name} must be set: there is no port {port + after}")
         return Address(host, port + after if port else 0)
+
+    @property
+    def audit_path(self) -> Path:
+        """Where admin actions are written down."""
+        return Path(self.audit_log) if self.audit_log else Path(self.data) / "audit.jsonl"
 
     def advertised(self, bound: Address) -> Address:
         """What clients and nodes are told about a socket that is bound to ``bound``."""

@@ -27,10 +27,12 @@ from .access import Access
 from .address import Address
 from .ask import Ask
 from .async_ask import AsyncAsk
+from .audit import Audit
 from .calls import Calls
 from .config import Config
 from .gate import Gate
 from .grpc_services import ClusterService, QueueService, TableService
+from .grpc_streams import StreamService
 from .log import fields
 
 log = logging.getLogger(__name__)
@@ -65,8 +67,10 @@ class GrpcEdge:
         ask: Ask,
         access: Access | None = None,
         credentials: grpc.ServerCredentials | None = None,
+        audit: Audit | None = None,
     ) -> None:
         self._config = config
+        self._audit = audit
         self._access = access
         self._credentials = credentials
         self._ask = ask
@@ -122,11 +126,15 @@ class GrpcEdge:
         await self._drain(server, gate, healthy, await self._stopping)
 
     def _server(self, gate: Gate, healthy: Any) -> grpc.aio.Server:
-        server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=self._config.calls_max)
-        asking = AsyncAsk(self._ask, gate, self._access)
+        most = ("grpc.max_allowed_incoming_connections", self._config.connections_max)
+        server = grpc.aio.server(
+            options=[*_OPTIONS, most], maximum_concurrent_rpcs=self._config.calls_max
+        )
+        asking = AsyncAsk(self._ask, gate, self._access, self._audit)
         add: Any = weft_pb2_grpc
         add.add_QueueServicer_to_server(QueueService(gate, asking, self.calls), server)
         add.add_TableServicer_to_server(TableService(gate, asking, self.calls), server)
+        add.add_StreamServicer_to_server(StreamService(gate, asking, self.calls), server)
         add.add_ClusterServicer_to_server(ClusterService(gate, asking, self.calls), server)
         health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
         named = (*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME)

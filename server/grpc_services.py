@@ -7,30 +7,23 @@ status with Weft's own code, so the methods themselves only say what is particul
 from __future__ import annotations
 
 import asyncio
-import functools
 import itertools
-import logging
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator
 
 import grpc
 
 from weft import ids, limits
-from weft.errors import WeftError
 from weft.proto import weft_pb2 as pb
 from weft.proto import weft_pb2_grpc, wire
 
 from . import receipts, translate
-from .async_ask import TOKEN, AsyncAsk
-from .calls import CANCELLED, OK, Calls
+from .async_ask import AsyncAsk
+from .calls import Calls
 from .gate import Gate
-from .grpc_status import refuse
-from .log import fields
+from .grpc_call import Base, Context, call
 from .receipts import Grouped
 from .stream import Streams
-
-log = logging.getLogger(__name__)
 
 CONSUME_LIMIT_DEFAULT = 100
 CONSUME_PREFETCH_DEFAULT = 1000
@@ -40,76 +33,35 @@ ANSWER_BYTES_MAX = 4 * limits.MIB
 #: What an answer needs to reach the client before the client's own clock ends the call.
 DEADLINE_MARGIN_MS = 100
 
-Context = grpc.aio.ServicerContext[Any, Any]
-Service = TypeVar("Service", bound="_Service")
-Asked = TypeVar("Asked")
-Answered = TypeVar("Answered")
-Method = Callable[[Service, Asked, Context], Awaitable[Answered]]
 
-
-class _Service:
-    """What the services share."""
-
-    def __init__(self, gate: Gate, asking: AsyncAsk, calls: Calls) -> None:
-        self.calls = calls
-        self.gate = gate
-        self.asking = asking
-        self.ask = asking.ask
-
-
-def _call(method: Method[Service, Asked, Answered]) -> Method[Service, Asked, Answered]:
-    @functools.wraps(method)
-    async def call(self: Service, request: Asked, context: Context) -> Answered:
-        entry = self.calls.begin(method.__name__, context)
-        context.set_trailing_metadata((entry.trailing,))
-        TOKEN.set(_token(context))  # each call is a task, with a context of its own
-        try:
-            with self.gate.enter():
-                answer = await method(self, request, context)
-            entry.end(OK)
-            return answer
-        except WeftError as error:
-            refusal = error
-        except asyncio.CancelledError:
-            entry.end(CANCELLED)
-            raise
-        except Exception:
-            log.exception("a call failed", extra=fields(call=entry.method, request=entry.name))
-            refusal = WeftError("the node failed at this call; its log says why")
-        entry.end(refusal.code, refusal)
-        return await refuse(context, refusal, entry.trailing)
-
-    return call
-
-
-class QueueService(_Service, weft_pb2_grpc.QueueServicer):
+class QueueService(Base, weft_pb2_grpc.QueueServicer):
     def __init__(self, gate: Gate, asking: AsyncAsk, calls: Calls) -> None:
         super().__init__(gate, asking, calls)
         self._streams = Streams()
         self._drawn = _draw()
 
-    @_call
+    @call
     async def CreateQueue(
         self, request: pb.CreateQueueRequest, context: Context
     ) -> pb.CreateQueueResponse:
         answer = await self.ask(translate.create_queue(request), wire.Created)
         return pb.CreateQueueResponse(created=answer.created)
 
-    @_call
+    @call
     async def UpdateQueue(
         self, request: pb.UpdateQueueRequest, context: Context
     ) -> pb.UpdateQueueResponse:
         await self.ask(translate.update_queue(request), wire.Done)
         return pb.UpdateQueueResponse()
 
-    @_call
+    @call
     async def DeleteQueue(
         self, request: pb.DeleteQueueRequest, context: Context
     ) -> pb.DeleteQueueResponse:
         answer = await self.ask(wire.DeleteQueue(request.queue), wire.Done)
         return pb.DeleteQueueResponse(messages=answer.count)
 
-    @_call
+    @call
     async def ListQueues(
         self, request: pb.ListQueuesRequest, context: Context
     ) -> pb.ListQueuesResponse:
@@ -117,32 +69,32 @@ class QueueService(_Service, weft_pb2_grpc.QueueServicer):
         queues = [translate.queue_description(info) for info in answer.queues]
         return pb.ListQueuesResponse(queues=queues, more=answer.more)
 
-    @_call
+    @call
     async def DescribeQueue(
         self, request: pb.DescribeQueueRequest, context: Context
     ) -> pb.QueueDescription:
         answer = await self.ask(wire.DescribeQueue(request.queue), wire.Queues)
         return translate.queue_description(answer.queues[0])
 
-    @_call
+    @call
     async def PurgeQueue(
         self, request: pb.PurgeQueueRequest, context: Context
     ) -> pb.PurgeQueueResponse:
         answer = await self.ask(wire.PurgeQueue(request.queue), wire.Done)
         return pb.PurgeQueueResponse(messages=answer.count)
 
-    @_call
+    @call
     async def Redrive(self, request: pb.RedriveRequest, context: Context) -> pb.RedriveResponse:
         answer = await self.ask(wire.Redrive(request.queue, request.limit), wire.Done)
         return pb.RedriveResponse(messages=answer.count)
 
-    @_call
+    @call
     async def Push(self, request: pb.PushRequest, context: Context) -> pb.PushResponse:
         asked, payload = translate.push(request, self._drawn)
         answer, _ = await self.asking.exchange(asked, [payload], wire.Pushed)
         return translate.pushed(answer)
 
-    @_call
+    @call
     async def Pop(self, request: pb.PopRequest, context: Context) -> pb.PopResponse:
         asked = translate.pop(request, _wait_ms(request.wait_ms, context.time_remaining()))
         answer, frames = await self.asking.exchange(asked, (), wire.Popped)
@@ -151,20 +103,20 @@ class QueueService(_Service, weft_pb2_grpc.QueueServicer):
         self.asking.give_back_receipts(request.queue, left.receipts())
         return pb.PopResponse(messages=page)
 
-    @_call
+    @call
     async def Peek(self, request: pb.PeekRequest, context: Context) -> pb.PeekResponse:
         answer, frames = await self.asking.exchange(translate.peek(request), (), wire.Peeked)
         page, *_ = self._pages(answer.lent, frames) or [[]]
         return pb.PeekResponse(messages=page)
 
-    @_call
+    @call
     async def Ack(self, request: pb.AckRequest, context: Context) -> pb.SettleResponse:
         grouped = Grouped.of(request.receipts)
         answer = await self._settle(grouped, lambda slips: wire.Ack(request.queue, slips))
         self._streams.settle(grouped)
         return answer
 
-    @_call
+    @call
     async def Nack(self, request: pb.NackRequest, context: Context) -> pb.SettleResponse:
         grouped = Grouped.of(request.receipts)
         answer = await self._settle(
@@ -174,7 +126,7 @@ class QueueService(_Service, weft_pb2_grpc.QueueServicer):
         self._streams.settle(grouped)
         return answer
 
-    @_call
+    @call
     async def Extend(self, request: pb.ExtendRequest, context: Context) -> pb.SettleResponse:
         grouped = Grouped.of(request.receipts)
         answer = await self._settle(
@@ -184,7 +136,7 @@ class QueueService(_Service, weft_pb2_grpc.QueueServicer):
         self._streams.settle(Grouped.of(answer.lost))
         return answer
 
-    @_call
+    @call
     async def Consume(self, request: pb.ConsumeRequest, context: Context) -> None:
         limit = request.limit or CONSUME_LIMIT_DEFAULT
         prefetch = request.prefetch or CONSUME_PREFETCH_DEFAULT
@@ -199,15 +151,25 @@ class QueueService(_Service, weft_pb2_grpc.QueueServicer):
                 stream.lend(answer.lent)
                 await self._send(asked.queue, self._pages(answer.lent, frames), context)
 
+    @call
+    async def Snapshot(self, request: pb.SnapshotRequest, context: Context) -> pb.SnapshotResponse:
+        return translate.snapped(await self.ask(translate.snapshot(request), wire.Snapped))
+
+    @call
+    async def Restore(self, request: pb.RestoreRequest, context: Context) -> pb.RestoreResponse:
+        answer = await self.ask(translate.restore(request), wire.Pushed)
+        return pb.RestoreResponse(duplicate=answer.duplicate)
+
     async def _send(self, queue: str, pages: list[list[pb.Message]], context: Context) -> None:
         for number, page in enumerate(pages):
             try:
                 await context.write(pb.PopResponse(messages=page))
-            except asyncio.CancelledError:
-                # The client left before it could take these; the earlier ones are its own.
+            except (asyncio.CancelledError, grpc.aio.InternalError) as error:
+                # The client left before it could take these; the earlier ones are its own. When it
+                # left in the middle of a write, gRPC says so in another way.
                 left = [message.receipt for page in pages[number:] for message in page]
                 self.asking.give_back_receipts(queue, Grouped.of(left).receipts())
-                raise
+                raise asyncio.CancelledError from error
 
     def _pages(self, lent: Iterable[wire.Lent], frames: Iterable[bytes]) -> list[list[pb.Message]]:
         return list(translate.pages(translate.messages(lent, frames), ANSWER_BYTES_MAX))
@@ -231,28 +193,28 @@ class QueueService(_Service, weft_pb2_grpc.QueueServicer):
         )
 
 
-class TableService(_Service, weft_pb2_grpc.TableServicer):
-    @_call
+class TableService(Base, weft_pb2_grpc.TableServicer):
+    @call
     async def Insert(self, request: pb.InsertRequest, context: Context) -> pb.InsertResponse:
         await self.ask(wire.Insert(request.key, request.value), wire.Done)
         return pb.InsertResponse()
 
-    @_call
+    @call
     async def Lookup(self, request: pb.LookupRequest, context: Context) -> pb.LookupResponse:
         answer = await self.ask(wire.Lookup(request.key), wire.Value)
         return pb.LookupResponse(value=answer.value)
 
-    @_call
+    @call
     async def Remove(self, request: pb.RemoveRequest, context: Context) -> pb.RemoveResponse:
         answer = await self.ask(wire.Remove(request.key), wire.Done)
         return pb.RemoveResponse(removed=bool(answer.count))
 
-    @_call
+    @call
     async def Append(self, request: pb.AppendRequest, context: Context) -> pb.AppendResponse:
         answer = await self.ask(wire.Append(request.key, request.value), wire.Done)
         return pb.AppendResponse(length=answer.count)
 
-    @_call
+    @call
     async def CompareAndSwap(
         self, request: pb.CompareAndSwapRequest, context: Context
     ) -> pb.CompareAndSwapResponse:
@@ -262,37 +224,30 @@ class TableService(_Service, weft_pb2_grpc.TableServicer):
         return pb.CompareAndSwapResponse(swapped=answer.swapped, current=answer.current)
 
 
-class ClusterService(_Service, weft_pb2_grpc.ClusterServicer):
-    @_call
+class ClusterService(Base, weft_pb2_grpc.ClusterServicer):
+    @call
     async def View(self, request: pb.ViewRequest, context: Context) -> pb.ViewResponse:
         return translate.view(await self.ask(wire.View(), wire.ViewInfo))
 
-    @_call
+    @call
     async def Status(self, request: pb.StatusRequest, context: Context) -> pb.StatusResponse:
         return translate.status(await self.ask(wire.Status(), wire.StatusInfo))
 
-    @_call
+    @call
     async def Places(self, request: pb.PlacesRequest, context: Context) -> pb.PlacesResponse:
         return translate.places(await self.ask(wire.ClusterStatus(), wire.ClusterInfo))
 
-    @_call
+    @call
     async def Join(self, request: pb.JoinRequest, context: Context) -> pb.JoinResponse:
         joined = await self.ask(translate.join(request), wire.Joined)
         return pb.JoinResponse(
             cluster=joined.cluster, partitions=joined.partitions, view=joined.view
         )
 
-    @_call
+    @call
     async def Leave(self, request: pb.LeaveRequest, context: Context) -> pb.LeaveResponse:
         await self.ask(wire.Leave(request.node, request.force), wire.Done)
         return pb.LeaveResponse()
-
-
-def _token(context: Context) -> str:
-    for key, value in context.invocation_metadata() or ():
-        if key == "authorization" and isinstance(value, str):
-            return value.removeprefix("Bearer ")
-    return ""
 
 
 def _draw() -> Iterator[tuple[int, int]]:

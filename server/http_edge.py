@@ -12,7 +12,6 @@ import asyncio
 import io
 import logging
 import os
-import ssl
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
@@ -28,6 +27,7 @@ from .address import Address
 from .health import Health, Verdict
 from .log import fields
 from .metrics import Metrics
+from .tls import LOOK_S, Certificates
 
 log = logging.getLogger(__name__)
 
@@ -60,11 +60,11 @@ class HttpEdge:
         health: Health,
         metrics: Metrics,
         access: Access | None = None,
-        tls: ssl.SSLContext | None = None,
+        certificates: Certificates | None = None,
     ) -> None:
         self._address = address
         self._access = access
-        self._tls = tls
+        self._certificates = certificates
         self._health = health
         self._metrics = metrics
         #: A dashboard adds its pages here.
@@ -113,13 +113,21 @@ class HttpEdge:
             bound = Address(host, server.sockets[0].getsockname()[1])
             log.info("HTTP listens", extra=fields(address=str(bound)))
             self._bound.set_result(bound)
+            watch = asyncio.create_task(self._watch_certificates())
             await self._stopping.wait()
+            watch.cancel()
         # asyncio.run cancels the connections that are left.
 
     def _tls_options(self) -> dict[str, Any]:
-        if self._tls is None:
+        if self._certificates is None:
             return {}
-        return {"ssl": self._tls, "ssl_handshake_timeout": HEAD_S_MAX}
+        return {"ssl": self._certificates.http, "ssl_handshake_timeout": HEAD_S_MAX}
+
+    async def _watch_certificates(self) -> None:
+        """A context that is in use takes new files for the connections that follow."""
+        while self._certificates is not None:
+            await asyncio.sleep(LOOK_S)
+            self._certificates.look()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open += 1

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from weft.proto import wire
 
 from .ask import OnAnswer
+from .who import NOBODY, Who
 
 ENDED: Final = wire.Failure("SHUTTING_DOWN", "the node has stopped", True)
 
@@ -26,6 +27,7 @@ class Asked(NamedTuple):
     request: wire.AnyRequest | None
     payload: Sequence[bytes] = ()
     on_answer: OnAnswer | None = None
+    who: Who = NOBODY
 
 
 class Inbox:
@@ -39,10 +41,14 @@ class Inbox:
         self._closed = False
 
     def submit(
-        self, request: wire.AnyRequest, payload: Sequence[bytes], on_answer: OnAnswer
+        self,
+        request: wire.AnyRequest,
+        payload: Sequence[bytes],
+        on_answer: OnAnswer,
+        who: Who = NOBODY,
     ) -> int:
         ticket = next(self._tickets)
-        if not self._put(Asked(ticket, request, payload, on_answer)):
+        if not self._put(Asked(ticket, request, payload, on_answer, who)):
             on_answer(ENDED, ())
         return ticket
 

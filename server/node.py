@@ -28,7 +28,7 @@ import zmq
 from weft.dht.core import decode_view
 from weft.dht.messages import AnyMessage
 from weft.dht.view import Member, View
-from weft.errors import InvalidArgument, StorageError
+from weft.errors import InvalidArgument, StorageError, WeftError
 from weft.persistence.directory import DataDirectory
 from weft.persistence.layout import NODE
 from weft.persistence.leveldb import WRITE_BUFFER_BYTES
@@ -39,6 +39,7 @@ from . import cluster_figures
 from .access import Access
 from .address import Address
 from .ask import OnAnswer
+from .audit import Audit, audited
 from .clock import Clock
 from .compaction import Compaction
 from .config import Config
@@ -49,8 +50,10 @@ from .join import check_newcomer
 from .log import fields
 from .loom.loom import Loom
 from .peers import PeerEdge
+from .quota import Quotas
 from .space import Space
 from .timing import Timing
+from .who import NOBODY, Who
 from .zmq_edge import ROUND_MESSAGES_MAX, Caller, ZmqEdge
 
 log = logging.getLogger(__name__)
@@ -66,6 +69,7 @@ _FAREWELL_US: Final = 300_000
 _FAILED: Final = wire.Failure(
     "UNAVAILABLE", "the node has failed: this may or may not have been done", True
 )
+_GONE: Final = wire.Failure("CANCELLED", "the caller did not wait for the answer", False)
 _STOPPING: Final = wire.Failure("SHUTTING_DOWN", "the node is stopping", True)
 
 
@@ -76,8 +80,12 @@ class Node:
         directory: DataDirectory,
         store: Store,
         access: Access | None = None,
+        audit: Audit | None = None,
     ) -> None:
         self._config = config
+        self._audit = audit
+        #: Actions that are written down when they are answered.
+        self._audited: dict[object, tuple[Who, wire.AnyRequest]] = {}
         self._directory = directory
         self._store = store
         self._sync = config.durability == "disk"
@@ -87,9 +95,11 @@ class Node:
         self._compaction = Compaction(store)
         self._inbox = Inbox()
         self._views: queue.SimpleQueue[View] = queue.SimpleQueue()
+        self._quotas = Quotas(config, self._started_us)
         self._edge = ZmqEdge(
-            config.zmq_address, access, directory.keys if config.tls_cert else None
-        )
+            config.zmq_address, access, directory.keys if config.tls_cert else None, audit,
+            config.connections_max,
+        )  # fmt: skip
         try:
             self._peers = PeerEdge(
                 config.peer_address, directory.keys, directory.cluster, directory.node
@@ -106,6 +116,7 @@ class Node:
             cache_bytes=config.cache_bytes,
             entropy=lambda: secrets.randbits(63),
         )
+        self._loom.engine.state.leases.most = config.in_flight_max
         self._known_version = 0
         self._on_answer: dict[int, OnAnswer] = {}
         self._thread = threading.Thread(target=self._run, name="weft-node", daemon=True)
@@ -167,9 +178,13 @@ class Node:
         self._inbox.wake()
 
     def submit(
-        self, request: wire.AnyRequest, payload: Sequence[bytes], on_answer: OnAnswer
+        self,
+        request: wire.AnyRequest,
+        payload: Sequence[bytes],
+        on_answer: OnAnswer,
+        who: Who = NOBODY,
     ) -> int:
-        return self._inbox.submit(request, payload, on_answer)
+        return self._inbox.submit(request, payload, on_answer, who)
 
     def cancel(self, ticket: int) -> None:
         self._inbox.cancel(ticket)
@@ -251,8 +266,8 @@ class Node:
                 for message in messages:
                     loom.receive(sender, message)
         if self._edge.socket in ready:
-            for caller, request, payload in self._edge.receive():
-                self._handle(request, payload, caller, plain=False)
+            for caller, request, payload, who in self._edge.receive():
+                self._handle(request, payload, caller, who, plain=False)
         if self._inbox.fd in ready:
             for asked in self._inbox.take(ROUND_MESSAGES_MAX):
                 self._handle_asked(asked)
@@ -318,8 +333,17 @@ class Node:
         )  # fmt: skip
 
     def _handle(
-        self, request: wire.AnyRequest, payload: Sequence[bytes], to: object, *, plain: bool
-    ) -> None:
+        self, request: wire.AnyRequest, payload: Sequence[bytes], to: object, who: Who, *,
+        plain: bool,
+    ) -> None:  # fmt: skip
+        if self._audit is not None and audited(request):
+            self._audited[to] = who, request
+        state = self._loom.engine.state
+        try:
+            self._quotas.check(request, payload, who.principal, state.queues, self._loom.now)
+        except WeftError as error:
+            state.answer(to, wire.Failure(error.code, error.message, error.retriable))
+            return
         if self._stopping:
             self._loom.engine.state.answer(to, _STOPPING)
         elif isinstance(request, wire.Status):
@@ -331,15 +355,21 @@ class Node:
 
     def _handle_asked(self, asked: Asked) -> None:
         if asked.request is None:
+            if (found := self._audited.pop(asked.ticket, None)) is not None:
+                assert self._audit is not None
+                self._audit.done(*found, _GONE)  # it may be done all the same
             if self._on_answer.pop(asked.ticket, None) is not None:
                 self._loom.cancel(asked.ticket)
             return
         assert asked.on_answer is not None
         self._on_answer[asked.ticket] = asked.on_answer
-        self._handle(asked.request, asked.payload, asked.ticket, plain=True)
+        self._handle(asked.request, asked.payload, asked.ticket, asked.who, plain=True)
 
     def _send(self, answered: Answered) -> None:
-        to, answer, payload, _ = answered
+        to, answer, payload = answered[:3]
+        if self._audited and (found := self._audited.pop(to, None)) is not None:
+            assert self._audit is not None
+            self._audit.done(*found, answer)
         if isinstance(to, Caller):
             sent = self._edge.send(to, answer, payload)
         else:
@@ -375,6 +405,7 @@ class Node:
             self._loom.popping.searches,
             self._loom.popping.hops,
             self._loom.popping.loot.stolen,
+            self._clock.now_us() // 1000,
         )
 
 

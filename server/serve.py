@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import queue
+import resource
 import signal
 import sys
 import threading
@@ -25,9 +26,10 @@ from typing import Final
 from weft.errors import ShuttingDown, StoreDamaged, WeftError
 from weft.persistence.directory import DataDirectory
 
-from . import connections, tls
+from . import connections
 from .access import Access
 from .address import Address
+from .audit import Audit
 from .config import Config
 from .grpc_edge import GrpcEdge
 from .health import DRAINING, SERVING, Health
@@ -36,9 +38,13 @@ from .join import Join, open_directory
 from .log import configure, fields
 from .metrics import Metrics
 from .node import Node
+from .tls import Certificates
 from .tokens import TokenFile
 
 log = logging.getLogger(__name__)
+
+#: LevelDB's tables, ports, logs.
+FILES_OF_A_NODE: Final = 1024
 
 EXIT_STOPPED: Final = 0
 EXIT_REFUSED: Final = 1
@@ -72,17 +78,20 @@ def serve(config: Config) -> int:
 
 def _serve_directory(config: Config, directory: DataDirectory, ends: _Ends) -> int:
     access = Access(TokenFile(config.tokens)) if config.tokens else None
-    credentials, http_tls = tls.grpc_credentials(config), tls.http_context(config)
+    certificates = Certificates(config) if config.tls_cert else None
+    credentials = certificates.grpc_credentials() if certificates is not None else None
+    audit = Audit(config.audit_path, directory.node)
+    _raise_files_limit(config)
     store = directory.open_store()
     try:
-        node = Node(config, directory, store, access)
-        edge = GrpcEdge(config, node, access, credentials)
+        node = Node(config, directory, store, access, audit)
+        edge = GrpcEdge(config, node, access, credentials, audit)
         health = Health(node)
         watched: dict[str, int] = {}
         metrics = Metrics(
             node.round_times, node.fsync_times, edge.calls, lambda: connections.count(watched)
         )
-        http_edge = HttpEdge(config.http_address, health, metrics, access, http_tls)
+        http_edge = HttpEdge(config.http_address, health, metrics, access, certificates)
         try:
             # It can be watched while it rebuilds its queues.
             http = config.advertised(http_edge.start())
@@ -111,6 +120,18 @@ def _serve_directory(config: Config, directory: DataDirectory, ends: _Ends) -> i
         return _outcome(node.failure)
     finally:
         store.close()
+        audit.close()
+
+
+def _raise_files_limit(config: Config) -> None:
+    """A descriptor for each connection: the limit that a shell sets is far below."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 2 * config.connections_max + FILES_OF_A_NODE
+    most = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    if hard != resource.RLIM_INFINITY and hard < wanted:
+        log.warning("few files may be open", extra=fields(limit=hard, wanted=wanted))
 
 
 @contextmanager

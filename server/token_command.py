@@ -13,7 +13,7 @@ import click
 from weft.errors import InvalidArgument
 
 from . import tokens
-from .access import PERMISSIONS
+from .access import PERMISSIONS, Limits
 from .tokens import Entry
 
 _UNITS_S: Final = {"m": 60, "h": 3600, "d": 86_400}
@@ -55,9 +55,21 @@ def token() -> None:
     help=f"What it may do, and to which names: {', '.join(PERMISSIONS)}; * stands for anything.",
 )
 @click.option("--expires", default="90d", show_default=True, help="As 30m, 12h or 90d; or never.")
+@click.option("--rate", default=0, help="Messages it may push in a second, to each node.")
+@click.option("--bytes-rate", default=0, help="Bytes of messages, likewise.")
+@click.option("--queues", default=0, help="Queues there may be with names that it administers.")
 @_file
 @_json
-def create(name: str, grants: tuple[str, ...], expires: str, file: Path, as_json: bool) -> None:
+def create(
+    name: str,
+    grants: tuple[str, ...],
+    expires: str,
+    rate: int,
+    bytes_rate: int,
+    queues: int,
+    file: Path,
+    as_json: bool,
+) -> None:
     """Make a token and print it: it is kept nowhere else.
 
     \b
@@ -65,7 +77,8 @@ def create(name: str, grants: tuple[str, ...], expires: str, file: Path, as_json
       weft token create shop --grant 'push:orders.*'
       weft token create prometheus --grant 'watch:*' --expires never
     """
-    entry, secret = tokens.create(file, name, list(grants), expiry(expires, time.time()))
+    limits = Limits(rate, bytes_rate, queues)
+    entry, secret = tokens.create(file, name, list(grants), expiry(expires, time.time()), limits)
     if _wants_json(as_json):
         click.echo(json.dumps(shown(entry) | {"token": secret}, indent=2))
     else:
@@ -85,7 +98,9 @@ def list_(file: Path, as_json: bool) -> None:
         facts = shown(entry)
         until = facts["expires"] or "never"
         late = " (expired)" if facts["expired"] else ""
-        click.echo(f"{entry.id}  {entry.name}  {' '.join(entry.grants)}  expires {until}{late}")
+        most = "".join(f"  {name} {value}" for name, value in facts["limits"].items())
+        grants = " ".join(entry.grants)
+        click.echo(f"{entry.id}  {entry.name}  {grants}  expires {until}{late}{most}")
 
 
 @token.command
@@ -120,6 +135,11 @@ def shown(entry: Entry) -> dict[str, Any]:
         "created": _time(entry.created),
         "expires": _time(entry.expires) if entry.expires else None,
         "expired": bool(entry.expires) and time.time() >= entry.expires,
+        "limits": {
+            name: most
+            for name in ("rate", "bytes_rate", "queues")
+            if (most := getattr(entry, name))
+        },
     }
 
 

@@ -25,8 +25,9 @@ from typing import Final
 import msgspec
 
 from weft.errors import InvalidArgument
+from weft.limits import check_range
 
-from .access import Grant, Principal
+from .access import Grant, Limits, Principal
 from .log import fields
 
 log = logging.getLogger(__name__)
@@ -41,6 +42,8 @@ LOOK_S: Final = 1.0
 TOKENS_MAX: Final = 10_000
 GRANTS_MAX: Final = 100
 NAME_CHARACTERS_MAX: Final = 80
+LIMIT_MAX: Final = 1 << 50
+NO_LIMITS: Final = Limits()
 
 
 class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -53,6 +56,10 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     created: int
     #: 0: never.
     expires: int = 0
+    #: As `access.Limits` has them; 0: none.
+    rate: int = 0
+    bytes_rate: int = 0
+    queues: int = 0
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -100,15 +107,22 @@ class TokenFile:
             self._lock.release()
 
 
-def create(path: Path, name: str, grants: list[str], expires: int) -> tuple[Entry, str]:
+def create(
+    path: Path, name: str, grants: list[str], expires: int, limits: Limits = NO_LIMITS
+) -> tuple[Entry, str]:
     """Adds a token to the file; returns it with its secret, which is nowhere else."""
+    for what in ("rate", "bytes_rate", "queues"):
+        check_range(what, getattr(limits, what), 0, LIMIT_MAX)
     if not name or len(name) > NAME_CHARACTERS_MAX or not name.isprintable():
         raise InvalidArgument(f"a token's name is 1 to {NAME_CHARACTERS_MAX} printable characters")
     if not 1 <= len(grants) <= GRANTS_MAX:
         raise InvalidArgument(f"a token has 1 to {GRANTS_MAX} grants, as push:orders.*")
     checked = [str(Grant.parse(text)) for text in grants]
     ident, secret = secrets.token_hex(_ID_BYTES), secrets.token_urlsafe(_SECRET_BYTES)
-    entry = Entry(ident, name, _hash(secret), checked, int(time.time()), expires)
+    entry = Entry(
+        ident, name, _hash(secret), checked, int(time.time()), expires, limits.rate,
+        limits.bytes_rate, limits.queues,
+    )  # fmt: skip
     with _changing(path) as entries:
         if len(entries) >= TOKENS_MAX:
             raise InvalidArgument(f"{path} has {len(entries)} tokens already: revoke some")
@@ -167,7 +181,14 @@ def _parse(path: Path) -> dict[str, tuple[Entry, Principal]]:
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise InvalidArgument(f"tokens {path} is not a file of tokens: {error}") from None
     return {
-        entry.id: (entry, Principal(entry.name, tuple(map(Grant.parse, entry.grants))))
+        entry.id: (
+            entry,
+            Principal(
+                entry.name,
+                tuple(map(Grant.parse, entry.grants)),
+                Limits(entry.rate, entry.bytes_rate, entry.queues),
+            ),
+        )
         for entry in entries
     }
 

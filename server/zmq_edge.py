@@ -19,9 +19,13 @@ from weft.limits import BATCH_BYTES_MAX, MIB, POP_BYTES_MAX
 from weft.persistence.keys import Keys
 from weft.proto import wire
 
+from . import connections
 from .access import Access
 from .address import Address
+from .admission import DOMAIN, HANDSHAKE_MS, Admission
+from .audit import Audit, audited
 from .log import fields
+from .who import NOBODY, Who
 
 log = logging.getLogger(__name__)
 
@@ -60,15 +64,24 @@ class Received(NamedTuple):
     caller: Caller
     request: wire.AnyRequest
     payload: Sequence[bytes]
+    who: Who
 
 
 class ZmqEdge:
     def __init__(
-        self, address: Address, access: Access | None = None, keys: Keys | None = None
+        self,
+        address: Address,
+        access: Access | None = None,
+        keys: Keys | None = None,
+        audit: Audit | None = None,
+        connections_max: int = 1_000_000,
     ) -> None:
         """With `keys` every connection is encrypted; who is at its other end, a token says."""
         self._access = access
+        self._audit = audit
         self._context = zmq.Context(io_threads=1)
+        self.address = address  # until it is bound
+        self.admission = Admission(self._context, connections_max, self._connections)
         #: Large answers that ZeroMQ still holds: (tracker, peer, bytes).
         self._on_way: list[tuple[zmq.MessageTracker, bytes, int]] = []
         self.socket: zmq.Socket[bytes] = self._context.socket(zmq.ROUTER)
@@ -81,6 +94,8 @@ class ZmqEdge:
             (zmq.HEARTBEAT_TIMEOUT, 3 * _HEARTBEAT_MS),
             (zmq.LINGER, _FLUSH_MS),
             (zmq.BACKLOG, 1024),
+            (zmq.HANDSHAKE_IVL, HANDSHAKE_MS),
+            (zmq.ZAP_DOMAIN, DOMAIN),
             (zmq.IPV6, int(":" in address.host)),
         ):
             self.socket.setsockopt(option, value)
@@ -131,8 +146,10 @@ class ZmqEdge:
             except (*wire.MALFORMED, IndexError) as error:
                 self._refuse(peer, f"not a request: {error}")
             else:
-                if self._admits(peer, call):
-                    received.append(Received(Caller(peer, call.rid), call.request, frames[1:]))
+                who = self._who(peer, call, frame)
+                if who is not None:
+                    caller = Caller(peer, call.rid)
+                    received.append(Received(caller, call.request, frames[1:], who))
             if last:
                 break
         return received
@@ -171,17 +188,34 @@ class ZmqEdge:
     def close(self) -> None:
         self.socket.close()
         self._context.term()
+        self.admission.join()
 
-    def _admits(self, peer: bytes, call: wire.Call) -> bool:
-        if self._access is None:
-            return True
+    def _connections(self) -> int:
+        return connections.count({"": self.address.port})[""]
+
+    def _who(self, peer: bytes, call: wire.Call, frame: zmq.Frame) -> Who | None:
+        """None for who was refused. Where from costs more than all else: only if it is noted."""
+        request = call.request
         try:
-            self._access.check(call.token, call.request)
+            principal = self._access.check(call.token, request) if self._access else None
         except Refused as error:
             failure = wire.Failure(error.code, error.message, error.retriable)
             self.send(Caller(peer, call.rid), failure, ())
-            return False
-        return True
+            if self._audit is not None and self._access is not None:
+                who = Who(self._access.whose(call.token), _address(frame))
+                self._audit.refused(who, request, error)
+            return None
+        if self._audit is not None and audited(request):
+            return Who(principal, _address(frame))
+        return Who(principal) if principal is not None else NOBODY
 
     def _refuse(self, peer: bytes, why: str) -> None:
         self.send(Caller(peer, 0), wire.Failure("PROTOCOL", why, False), ())
+
+
+def _address(frame: zmq.Frame) -> str:
+    """The other end, as ZeroMQ knows it."""
+    try:
+        return str(frame.get("Peer-Address"))
+    except zmq.ZMQError:
+        return ""

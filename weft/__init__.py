@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from weft.errors import (
     AlreadySettled,
+    BackupDamaged,
     Busy,
     ConnectionLost,
     DeadlineExceeded,
+    Fenced,
     GatewayFailed,
     InvalidArgument,
     LeaseLost,
@@ -26,13 +28,17 @@ from weft.errors import (
     QueueFull,
     QueueInUse,
     QueueNotFound,
+    QuotaExceeded,
+    RateLimited,
     Refused,
+    ReservationLost,
     ShuttingDown,
     StorageError,
     StorageFull,
     StoreDamaged,
     StoreLocked,
     StoreVersion,
+    SubscriptionNotFound,
     TooLarge,
     Unauthenticated,
     Unavailable,
@@ -48,18 +54,24 @@ if TYPE_CHECKING:
     from weft.client.message import Message
     from weft.client.producer_sync import Producer
     from weft.client.queue_sync import Queue
+    from weft.client.reservation import Reservation, ReservedBatch, Slice
+    from weft.client.staging import Published
     from weft.client.stats import QueueStats
+    from weft.client.subscription import SubscriptionStats
+    from weft.client.subscription_sync import Stage, Subscription
     from weft.client.sync import Client, connect
 
     __version__: str
 
 __all__ = [
     "AlreadySettled",
+    "BackupDamaged",
     "Busy",
     "Client",
     "ConnectionLost",
     "Consumer",
     "DeadlineExceeded",
+    "Fenced",
     "GatewayFailed",
     "InvalidArgument",
     "LeaseLost",
@@ -71,19 +83,30 @@ __all__ = [
     "PermissionDenied",
     "Producer",
     "ProtocolError",
+    "Published",
     "Queue",
     "QueueExists",
     "QueueFull",
     "QueueInUse",
     "QueueNotFound",
     "QueueStats",
+    "QuotaExceeded",
+    "RateLimited",
     "Refused",
+    "Reservation",
+    "ReservationLost",
+    "ReservedBatch",
     "ShuttingDown",
+    "Slice",
+    "Stage",
     "StorageError",
     "StorageFull",
     "StoreDamaged",
     "StoreLocked",
     "StoreVersion",
+    "Subscription",
+    "SubscriptionNotFound",
+    "SubscriptionStats",
     "Tls",
     "TooLarge",
     "Unauthenticated",
@@ -103,6 +126,13 @@ _LAZY = {
     "Producer": "weft.client.producer_sync",
     "Queue": "weft.client.queue_sync",
     "QueueStats": "weft.client.stats",
+    "Published": "weft.client.staging",
+    "Reservation": "weft.client.reservation",
+    "ReservedBatch": "weft.client.reservation",
+    "Slice": "weft.client.reservation",
+    "Stage": "weft.client.subscription_sync",
+    "Subscription": "weft.client.subscription_sync",
+    "SubscriptionStats": "weft.client.subscription",
     "Tls": "weft.client.credentials",
     "connect": "weft.client.sync",
 }

@@ -11,16 +11,21 @@ WeftError
 │   ├── QueueNotFound         no queue of that name
 │   ├── QueueExists           it exists, with other settings
 │   ├── QueueInUse            another queue names it as its dead letter
+│   ├── SubscriptionNotFound  no subscription of that name
 │   └── MissingExtra          this command needs an extra that is not installed
 ├── Refused                   the caller may not do this
 │   ├── Unauthenticated       no token, or one that is unknown, revoked or expired
-│   └── PermissionDenied      the token does not grant it
+│   ├── PermissionDenied      the token does not grant it
+│   └── QuotaExceeded         the token, or the cluster, has as many queues as it may have
 ├── LeaseLost                 the receipt is stale: the message was, or will be, delivered again
 │   └── AlreadySettled        this very message was acked or nacked before
+├── Fenced                    somebody newer has taken over: this one must stop
+├── ReservationLost           what was reserved is gone: given back, purged, or acked
 ├── Busy                      the node refuses for now; nothing was changed
 │   ├── QueueFull             the queue holds max_messages
 │   ├── StorageFull           the disk is at its free-space reserve; acks still work
-│   └── Overloaded            too many waiting calls, leases or connections
+│   ├── Overloaded            too many waiting calls, leases or connections
+│   └── RateLimited           more a second than the node, or the token, may take
 ├── Unavailable               the node did not answer
 │   ├── ConnectionLost        no node could be reached
 │   ├── DeadlineExceeded      the call's time is over; a push may or may not have been stored
@@ -31,7 +36,8 @@ WeftError
 └── StorageError              the node's own disk
     ├── StoreLocked           another process has the data directory open
     ├── StoreVersion          written by a newer Weft
-    └── StoreDamaged          a checksum does not match, or a file is missing
+    ├── StoreDamaged          a checksum does not match, or a file is missing
+    └── BackupDamaged         a backup that is cut off, changed, or none at all
 """
 
 from __future__ import annotations
@@ -86,6 +92,12 @@ class QueueInUse(UsageError):
     code = "QUEUE_IN_USE"
 
 
+class SubscriptionNotFound(UsageError):
+    """No subscription of that name."""
+
+    code = "SUBSCRIPTION_NOT_FOUND"
+
+
 class MissingExtra(UsageError):
     """This command needs an extra that is not installed."""
 
@@ -110,6 +122,12 @@ class PermissionDenied(Refused):
     code = "PERMISSION_DENIED"
 
 
+class QuotaExceeded(Refused):
+    """The token, or the cluster, has as many queues as it may have."""
+
+    code = "QUOTA_EXCEEDED"
+
+
 class LeaseLost(WeftError):
     """The receipt is stale: the message was, or will be, delivered again."""
 
@@ -120,6 +138,19 @@ class AlreadySettled(LeaseLost):
     """This very message was acked or nacked before."""
 
     code = "ALREADY_SETTLED"
+
+
+class Fenced(WeftError):
+    """Somebody newer has taken over: an older holder of a subscription, or an attempt at a batch
+    that is published already, must stop."""
+
+    code = "FENCED"
+
+
+class ReservationLost(WeftError):
+    """What was reserved is not there any more: it was given back to the queue, purged, or acked."""
+
+    code = "RESERVATION_LOST"
 
 
 class Busy(WeftError):
@@ -145,6 +176,12 @@ class Overloaded(Busy):
     """Too many waiting calls, leases or connections."""
 
     code = "OVERLOADED"
+
+
+class RateLimited(Busy):
+    """More a second than the node, or the token, may take."""
+
+    code = "RATE_LIMITED"
 
 
 class Unavailable(WeftError):
@@ -212,6 +249,12 @@ class StoreDamaged(StorageError):
     """A checksum does not match, or a file is missing."""
 
     code = "STORE_DAMAGED"
+
+
+class BackupDamaged(StorageError):
+    """A backup that is cut off, changed, or none at all."""
+
+    code = "BACKUP_DAMAGED"
 
 
 def _tree(root: type[WeftError]) -> list[type[WeftError]]:

@@ -55,13 +55,43 @@ RECEIPTS_MAX: Final = 65_536
 TABLE_KEY_BYTES_MAX: Final = 1 * KIB
 TABLE_VALUE_BYTES_MAX: Final = 1 * MIB
 
-_QUEUE_NAME = re.compile(r"[A-Za-z0-9._-]{1,80}")
+#: One reservation: its slices are listed in one record, its marks made in a few steps.
+RESERVE_MESSAGES_MAX: Final = 1_000_000
+RESERVE_BYTES_MAX: Final = 1024 * MIB
+#: Reservations of one subscription that are not acked: a reader that far behind has stopped.
+RESERVATIONS_MAX: Final = 1_000
+#: How long a subscription without a sign of life keeps what it reserved. A pipeline may stand
+#: still over a long week-end; past that its messages are for others again.
+SUBSCRIPTION_TTL_MS: Final = 7 * DAY_MS
+SUBSCRIPTION_TTL_MS_MIN: Final = 60 * SECOND_MS
+SUBSCRIPTION_TTL_MS_MAX: Final = 366 * DAY_MS
+#: Subscriptions, and apps that publish, whose records one node keeps in memory.
+SUBSCRIPTIONS_MAX: Final = 100_000
+APPS_MAX: Final = 100_000
+#: A stage that nobody published for so long is dropped.
+STAGE_TTL_MS: Final = DAY_MS
+#: Stages of one app that are closed and not published, and winners of one publish.
+STAGES_MAX: Final = 100_000
+#: Batches, parts of a batch, attempts and reservations are counted with this many bits.
+NUMBER_MAX: Final = (1 << 62) - 1
+
+#: Names of dots alone are steps in a path wherever a name becomes one.
+_QUEUE_NAME = re.compile(r"(?!\.+\Z)[A-Za-z0-9._-]{1,80}")
 
 
 def check_queue_name(name: str) -> None:
     if not _QUEUE_NAME.fullmatch(name):
         raise InvalidArgument(
-            f"a queue name is 1 to 80 of A-Z a-z 0-9 . _ and -, not {name[:100]!r}"
+            "a queue name is 1 to 80 of A-Z a-z 0-9 . _ and -, and not dots alone, not "
+            f"{name[:100]!r}"
+        )
+
+
+def check_name(what: str, name: str) -> None:
+    """The name of a subscription or an app: the letters and the length of a queue's."""
+    if not _QUEUE_NAME.fullmatch(name):
+        raise InvalidArgument(
+            f"a name of {what} is 1 to 80 of A-Z a-z 0-9 . _ and -, not {name[:100]!r}"
         )
 
 

@@ -15,7 +15,10 @@ EXTRAS: Final[dict[str, str]] = {
     "plyvel": "server",
     "mpi4py": "mpi",
     "numpy": "mpi",
+    "pandas": "spark",
     "prometheus_client": "server",
+    "pyarrow": "spark",
+    "pyspark": "spark",
 }
 
 

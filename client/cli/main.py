@@ -33,10 +33,15 @@ COMMANDS: Final[dict[str, Place]] = {
     "serve": Place("weft.server.command", "serve", "Run a node on this machine."),
     "cluster": Place(f"{_HERE}.cluster.command", "cluster", "Start, look at and shrink a cluster."),
     "queue": Place(f"{_HERE}.queue", "queue", "Create, list, show, change and empty queues."),
+    "subscription": Place(
+        f"{_HERE}.subscription", "subscription", "List, show, release and delete subscriptions."
+    ),
     "push": Place(f"{_HERE}.push", "push", "Put messages into a queue."),
     "pop": Place(f"{_HERE}.pop", "pop", "Take messages from a queue and print their bodies."),
     "peek": Place(f"{_HERE}.peek", "peek", "Look at a queue's next messages."),
     "kv": Place(f"{_HERE}.kv", "kv", "Read and write the cluster's hash table."),
+    "backup": Place(f"{_HERE}.backup", "backup", "Copy queues or all of a cluster to a file."),
+    "restore": Place(f"{_HERE}.backup", "restore", "Put a backup back, into any cluster."),
     "status": Place(f"{_HERE}.status", "status", "Show a node's own figures."),
     "mpi-gateway": Place(
         f"{_HERE}.mpi_gateway", "mpi_gateway", "Join the ranks of an MPI job to queues."

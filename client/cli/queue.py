@@ -237,6 +237,8 @@ def _figure_rows(stats: QueueStats) -> list[tuple[str, str]]:
         ("delayed", units.count(stats.delayed)),
         ("size", units.size(stats.bytes)),
         ("oldest", units.duration_ms(stats.oldest_ms)),
+        ("reserved", units.count(stats.reserved)),
+        ("staged", units.count(stats.staged)),
         ("waiting pops", units.count(stats.waiting_pops)),
         ("pushed", f"{units.count(stats.pushed)} (this and the next: since the node started)"),
         ("delivered", units.count(stats.delivered)),

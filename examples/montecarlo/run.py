@@ -1,6 +1,7 @@
 """All of it by one command: a node, the simulation's ranks with their gateway, and the reader.
 
 python examples/montecarlo/run.py --ranks 4 --samples 200000 --out convergence.png
+python examples/montecarlo/run.py --reader python              # without Spark
 
 With WEFT_SERVERS set, that cluster is used; without, a node of its own that is gone afterwards.
 """
@@ -8,6 +9,7 @@ With WEFT_SERVERS set, that cluster is used; without, a node of its own that is 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -19,6 +21,16 @@ import weft
 import weft.testing
 
 HERE = Path(__file__).resolve().parent
+READERS = {"spark": "stream.py", "python": "converge.py"}
+
+
+def _missing() -> str:
+    """What Spark lacks here, and where to get it."""
+    if importlib.util.find_spec("pyspark") is None:
+        return "no Spark: pip install 'weft[spark]'"
+    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+        return "no Java, which Spark needs: install Java 17 or later"
+    return ""
 
 
 def main() -> None:
@@ -27,7 +39,10 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=200_000)
     parser.add_argument("--queue", default="samples")
     parser.add_argument("--out", type=Path, default=Path("convergence.png"))
+    parser.add_argument("--reader", choices=READERS, default="spark")
     options = parser.parse_args()
+    if options.reader == "spark" and (missing := _missing()):
+        raise SystemExit(f"{missing}, or say --reader python")
     beside = Path(sys.executable).with_name("mpiexec")
     mpiexec = str(beside) if beside.exists() else shutil.which("mpiexec")
     if mpiexec is None:
@@ -36,7 +51,7 @@ def main() -> None:
     command = [mpiexec, "-n", str(options.ranks), sys.executable, "-m", "weft.client.cli.main"]
     command += ["mpi-gateway", "--queue", options.queue, "--"]
     command += [sys.executable, str(HERE / "simulate.py"), *samples]
-    reader = [sys.executable, str(HERE / "converge.py"), *samples]
+    reader = [sys.executable, str(HERE / READERS[options.reader]), *samples]
     reader += ["--queue", options.queue, "--out", str(options.out)]
     with ExitStack() as stack:
         servers = os.environ.get("WEFT_SERVERS")

@@ -2,7 +2,7 @@
 
 Batches that only wait are handles (see ``handle``). A batch becomes one of these when a pop first
 touches it. Every living message is in exactly one place: in one of ``parts``, and then its range
-is in one list of its queue's MessageId queue, or in the mask of one of ``leases``.
+is in one list of its queue's MessageId queue or in a hold, or in the mask of one of ``leases``.
 """
 
 from __future__ import annotations
@@ -47,6 +47,14 @@ class Batch:
         )  # fmt: skip
 
 
+def set_aside(part: Part, hold: int) -> Part:
+    """The same part, held by this one, or with 0 by nobody."""
+    return Part(
+        part.first, part.count, part.queue, part.deliveries, part.due, part.reason, part.origin,
+        hold,
+    )  # fmt: skip
+
+
 def split(part: Part, count: int) -> tuple[Part, Part]:
     """The first `count` messages of a part, and the rest."""
     assert 0 < count < part.count
@@ -57,7 +65,9 @@ def split(part: Part, count: int) -> tuple[Part, Part]:
 
 
 def _narrow(part: Part, first: int, count: int) -> Part:
-    return Part(first, count, part.queue, part.deliveries, part.due, part.reason, part.origin)
+    return Part(
+        first, count, part.queue, part.deliveries, part.due, part.reason, part.origin, part.hold
+    )
 
 
 def _first(part: Part) -> int:
@@ -83,4 +93,5 @@ def _adjoin(left: Part, right: Part) -> bool:
         and left.due == right.due
         and left.reason == right.reason
         and left.origin == right.origin
+        and left.hold == right.hold
     )

@@ -18,9 +18,9 @@ from typing import Final
 from weft.dht import placement, table
 from weft.errors import InvalidArgument, StorageError, WeftError
 from weft.persistence.store import Change, Reader
-from weft.proto import wire
+from weft.proto import streams, wire
 
-from . import admin, catalogue, pop, settle, sweep
+from . import admin, app, catalogue, keep, ledger, pop, reserve, settle, stage, sweep
 from .dedup import SLICE_US
 from .ownership import abandon
 from .push import push
@@ -44,11 +44,42 @@ _VERBS: dict[type, Callable[..., None]] = {
     wire.DescribeQueue: admin.describe_queue,
     wire.PurgeQueue: admin.purge_queue,
     wire.Redrive: admin.redrive,
+    wire.Snapshot: keep.snapshot,
+    wire.Restore: keep.restore,
+}
+#: Steps of what concerns several partitions; each has to be asked where its partition is led.
+_STEPS: dict[type, Callable[..., None]] = {
+    streams.OpenSubscription: ledger.open_subscription,
+    streams.BeginReserve: ledger.begin_reserve,
+    streams.SealReservation: ledger.seal_reservation,
+    streams.DescribeReservation: ledger.describe_reservation,
+    streams.AckThrough: ledger.ack_through,
+    streams.Heartbeat: ledger.heartbeat,
+    streams.ReleaseAll: ledger.release_all,
+    streams.DeleteSubscription: ledger.delete_subscription,
+    streams.Settle: ledger.settle,
+    streams.JudgeMarks: ledger.judge_marks,
+    streams.SubscriptionStats: ledger.subscription_stats,
+    streams.ListSubscriptions: ledger.list_subscriptions,
+    streams.Survey: reserve.survey,
+    streams.Mark: reserve.mark,
+    streams.ReadReserved: reserve.read_reserved,
+    streams.Finish: reserve.finish,
+    streams.CloseStage: app.close_stage,
+    streams.Decide: app.decide,
+    streams.Decided: app.decided,
+    streams.GiveUpStages: app.give_up_stages,
+    streams.LastPublished: app.last_published,
+    streams.Reveal: stage.reveal,
+    streams.ListStages: stage.list_stages,
+    streams.DropStages: stage.drop_stages,
 }
 
 
-#: What the engine answers by itself.
+#: What the engine of a node that leads everything answers by itself.
 VERBS: Final = frozenset({wire.Push, *_VERBS, *table.VERBS})
+#: Requests that bring a batch.
+BRINGS: Final = (wire.Push, streams.Stage)
 
 
 class Engine:
@@ -102,11 +133,13 @@ class Engine:
         """One request. Whatever is wrong with it is its answer, and has changed nothing."""
         state = self.state
         try:
-            if len(payload) != (type(request) is wire.Push):
+            if len(payload) != isinstance(request, BRINGS):
                 raise InvalidArgument(f"{len(payload)} payload frames do not go with this verb")
             if type(request) is wire.Push:
                 push(state, request, payload[0], to, self._durability)
-            elif (verb := _VERBS.get(type(request))) is not None:
+            elif type(request) is streams.Stage:
+                stage.stage(state, request, payload[0], to, self._durability)
+            elif (verb := _VERBS.get(type(request)) or _STEPS.get(type(request))) is not None:
                 verb(state, request, to)
             else:
                 self._table(request, to)
@@ -189,12 +222,15 @@ class Engine:
             self._fall_due(queue_id)
         if state.now >= self._retain_at:
             self._retain_at = state.now + _SECOND_US
+            ledger.expire(state)
             for queue in state.queues.values():
                 if queue.settings.retention_ms:
                     state.jobs.append(sweep.retain(state, queue))
         if state.now >= self._forget_at:
             self._forget_at = state.now + SLICE_US
             state.jobs.append(sweep.forget(state))
+            state.leases.tidy(state.now)
+            sweep.forget_strays(state)
             for queue in state.queues.values():
                 for window in queue.windows.values():
                     window.expire(state.now)

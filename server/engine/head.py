@@ -28,6 +28,8 @@ class Part(msgspec.Struct, array_like=True, frozen=True):
     #: Why they are dead letters, and the name of the queue they came from.
     reason: str = ""
     origin: str = ""
+    #: Set aside: by the hold of this number in the same partition (see ``hold``). 0: by nobody.
+    hold: int = 0
 
 
 class Head(msgspec.Struct, array_like=True, frozen=True):

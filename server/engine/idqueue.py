@@ -44,7 +44,7 @@ class Level:
 
 class MessageIdQueue:
     def __init__(self) -> None:
-        self._levels: list[Level] = []  # highest priority first; nearly always just one
+        self.levels: list[Level] = []  # highest priority first; nearly always just one
         self._delayed: list[tuple[int, int, Entry]] = []  # (due, priority, entry)
 
     def add_fresh(self, priority: int, batch_handle: int) -> None:
@@ -63,7 +63,7 @@ class MessageIdQueue:
 
     def take(self) -> Entry | None:
         """The next entry, removed; the caller lends it or puts it back."""
-        for level in self._levels:
+        for level in self.levels:
             fresh, returned = level.fresh, level.returned
             if fresh and (not returned or fresh[0] < returned[0].handle):
                 return Entry(fresh.popleft(), WHOLE)
@@ -73,7 +73,7 @@ class MessageIdQueue:
 
     def peek(self, limit: int) -> Iterator[Entry]:
         """The next entries, as `take` would give them, left where they are."""
-        for level in self._levels:
+        for level in self.levels:
             fresh = (Entry(batch_handle, WHOLE) for batch_handle in islice(level.fresh, limit))
             yield from heapq.merge(fresh, heapq.nsmallest(limit, level.returned))
 
@@ -81,19 +81,38 @@ class MessageIdQueue:
         """The stamp of the oldest entry that is ready; 0 when there is none."""
         heads = [
             head
-            for level in self._levels
+            for level in self.levels
             for head in (*islice(level.fresh, 1), *(entry.handle for entry in level.returned[:1]))
         ]
         return handle.stamp(min(heads)) if heads else 0
 
     def take_older(self, stamp: int) -> Entry | None:
         """An entry that is ready and arrived before `stamp`, removed, whatever its priority."""
-        for level in self._levels:
+        for level in self.levels:
             if level.fresh and handle.stamp(level.fresh[0]) < stamp:
                 return Entry(level.fresh.popleft(), WHOLE)
             if level.returned and handle.stamp(level.returned[0].handle) < stamp:
                 return heapq.heappop(level.returned)
         return None
+
+    def take_oldest(self, upto: int) -> Entry | None:
+        """The entry that is ready and arrived first, if by `upto`; removed, whatever its priority.
+
+        Unlike `take_older` it looks at all lists: what it gives is in order of arrival.
+        """
+        oldest: Entry | None = None
+        where: Level | None = None
+        for level in self.levels:
+            if level.fresh and (oldest is None or level.fresh[0] < oldest.handle):
+                oldest, where = Entry(level.fresh[0], WHOLE), level
+            if level.returned and (oldest is None or level.returned[0] < oldest):
+                oldest, where = level.returned[0], level
+        if oldest is None or where is None or handle.stamp(oldest.handle) > upto:
+            return None
+        if where.returned and where.returned[0] is oldest:
+            return heapq.heappop(where.returned)
+        where.fresh.popleft()
+        return oldest
 
     def next_due(self) -> int | None:
         return self._delayed[0][0] if self._delayed else None
@@ -108,7 +127,7 @@ class MessageIdQueue:
     def drop(self, partitions: set[int]) -> list[tuple[Entry, bool]]:
         """Removes all entries of some partitions; with each, whether it was delayed."""
         dropped: list[tuple[Entry, bool]] = []
-        for level in self._levels:
+        for level in self.levels:
             kept = [h for h in level.fresh if handle.partition(h) not in partitions]
             if len(kept) < len(level.fresh):
                 gone = (h for h in level.fresh if handle.partition(h) in partitions)
@@ -137,10 +156,10 @@ class MessageIdQueue:
             yield self._delayed.pop()[2]
 
     def _level(self, priority: int) -> Level:
-        for level in self._levels:
+        for level in self.levels:
             if level.priority == priority:
                 return level
         level = Level(priority)
-        self._levels.append(level)
-        self._levels.sort(key=lambda each: -each.priority)
+        self.levels.append(level)
+        self.levels.sort(key=lambda each: -each.priority)
         return level

@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 
 #: Leases at one time on a node; each is about 400 bytes.
 LEASES_MAX: Final = 1_000_000
-#: Ended leases that are remembered, for retried acks.
+#: Ended leases that are remembered, for retried acks, and for how long: four times as long as a
+#: client tries by default. Without it a quiet node would grow for hours, to 20 MiB.
 ENDED_MAX: Final = 65_536
+ENDED_US: Final = 120_000_000
 
 
 class Lease:
@@ -56,11 +58,14 @@ class Ended(NamedTuple):
     messages: int
     acked: int
     nacked: int
+    at: int
 
 
 class Leases:
     def __init__(self) -> None:
         self.by_nonce: dict[int, Lease] = {}
+        #: How many there may be at one time.
+        self.most = LEASES_MAX
         self.timers = Timers()
         self.ended: OrderedDict[int, Ended] = OrderedDict()
 
@@ -75,12 +80,18 @@ class Leases:
         del lease.batch.leases[lease.nonce]
         self.timers.clear(lease.nonce)
 
-    def end(self, lease: Lease) -> None:
+    def end(self, lease: Lease, now: int) -> None:
         """The lease is over; what was said under it is remembered."""
         self.forget(lease)
         part = lease.part
         self.ended[lease.nonce] = Ended(
-            lease.queue.id, lease.key, part.first, part.count, lease.acked, lease.nacked
+            lease.queue.id, lease.key, part.first, part.count, lease.acked, lease.nacked, now
         )
         if len(self.ended) > ENDED_MAX:
             self.ended.popitem(last=False)
+
+    def tidy(self, now: int) -> None:
+        """Nobody asks again about leases that ended so long ago."""
+        ended = self.ended
+        while ended and next(iter(ended.values())).at < now - ENDED_US:
+            ended.popitem(last=False)

@@ -6,7 +6,7 @@ lent is delivered again by whoever leads now.
 
 from __future__ import annotations
 
-from . import handle, mask
+from . import app, handle, hold, ledger, mask, stage
 from .idqueue import WHOLE, Entry
 from .state import State
 
@@ -15,6 +15,8 @@ def abandon(state: State, partitions: set[int]) -> None:
     state.led -= partitions
     queues = [*state.by_id.values(), *state.dying]
     _leases(state, partitions)
+    for keeper in (hold, ledger, app, stage):
+        keeper.forget(state, partitions)
     for queue in queues:
         for entry, delayed in queue.ids.drop(partitions):
             count, size = _extent(state, entry)

@@ -12,7 +12,7 @@ from . import handle
 from .batch import Batch, split
 from .head import Part
 from .idqueue import WHOLE, Entry
-from .lease import LEASES_MAX, Lease
+from .lease import Lease
 from .queue import WAITERS_MAX, Queue, Waiter
 from .state import State
 
@@ -26,7 +26,7 @@ def pop(state: State, request: wire.Pop, to: object) -> None:
     limits.check_range("wait_ms", request.wait_ms, 0, limits.WAIT_MS_MAX)
     if request.lease_ms:
         limits.check_range("lease_ms", request.lease_ms, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX)
-    state.check_leases(LEASES_MAX)
+    state.check_leases()
     serve_waiters(state, queue)  # who came first is served first
     if not queue.has_some:
         if request.wait_ms:

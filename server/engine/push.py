@@ -24,7 +24,7 @@ from .state import State
 
 def push(state: State, request: wire.Push, payload: bytes, to: object, durability: str) -> None:
     queue = state.queue(request.queue)
-    _check(request, payload)
+    check_batch(request, payload)
     dedup_key, ordered = request.dedup_key, queue.settings.ordered
     if ordered and (request.delay_ms or request.priority):
         raise InvalidArgument(f"{queue.name} is ordered: it has neither delays nor priorities")
@@ -39,7 +39,7 @@ def push(state: State, request: wire.Push, payload: bytes, to: object, durabilit
         # The first push may not be committed yet: this answer waits for it, too.
         state.answer(to, wire.Pushed(partition, *first, True, durability), (), {partition})
         return
-    _check_room(state, queue, request)
+    check_room(state, queue, request)
 
     stamp, lsn = state.stamp(), state.next_lsn(partition)
     due = stamp + request.delay_ms * 1000 if request.delay_ms else 0
@@ -63,7 +63,7 @@ def push(state: State, request: wire.Push, payload: bytes, to: object, durabilit
     )
 
 
-def _check_room(state: State, queue: Queue, request: wire.Push) -> None:
+def check_room(state: State, queue: Queue, request: wire.Push) -> None:
     """What the node and the queue have to say to a batch that is right in itself."""
     kept_ms, most = queue.settings.retention_ms, queue.settings.max_messages
     if kept_ms and request.delay_ms >= kept_ms:
@@ -115,7 +115,8 @@ def _first(window: DedupWindow, request: wire.Push) -> tuple[int, int, int] | No
     return None
 
 
-def _check(request: wire.Push, payload: bytes) -> None:
+def check_batch(request: wire.Push, payload: bytes) -> None:
+    """Whether a batch is right in itself."""
     limits.check_range("producer", request.producer, 0, (1 << PRODUCER_BITS) - 1)
     limits.check_range("batch", request.batch, 0, (1 << BATCH_BITS) - 1)
     limits.check_range("delay_ms", request.delay_ms, 0, limits.DELAY_MS_MAX)

@@ -51,8 +51,8 @@ class Waiter:
 class Queue:
     __slots__ = (
         "acked", "bytes", "created", "dead_lettered", "delayed", "delivered",
-        "duplicates", "expired_leases", "generation", "ids", "leased", "name", "pushed",
-        "ready", "settings", "waiters", "windows",
+        "duplicates", "expired_leases", "generation", "held_bytes", "ids", "leased", "name",
+        "pushed", "ready", "reserved", "settings", "staged", "waiters", "windows",
     )  # fmt: skip
 
     def __init__(self, name: str, record: QueueRecord) -> None:
@@ -65,6 +65,8 @@ class Queue:
         self.windows: dict[int, DedupWindow] = {}
         self.waiters: deque[Waiter] = deque()
         self.ready = self.leased = self.delayed = self.bytes = 0
+        #: What holds have: reserved for subscriptions, staged by apps, and the bytes of both.
+        self.reserved = self.staged = self.held_bytes = 0
         self.pushed = self.delivered = self.acked = self.dead_lettered = 0
         self.expired_leases = self.duplicates = 0
 
@@ -84,11 +86,11 @@ class Queue:
     @property
     def has_some(self) -> bool:
         """Whether a pop would get something: an ordered queue lends one lot at a time."""
-        return self.ready > 0 and not (self.leased and self.settings.ordered)
+        return self.ready > 0 and not (self.settings.ordered and (self.leased or self.reserved))
 
     @property
     def messages(self) -> int:
-        return self.ready + self.leased + self.delayed
+        return self.ready + self.leased + self.delayed + self.reserved + self.staged
 
     def record(self) -> QueueRecord:
         return QueueRecord(self.created, self.generation, self.settings)
@@ -99,6 +101,7 @@ class Queue:
             self.name, self.settings, self.ready, self.leased, self.delayed, self.bytes,
             max(0, now - oldest) // 1000 if oldest else 0, self.pushed, self.delivered, self.acked,
             self.dead_lettered, self.expired_leases, self.duplicates, len(self.waiters),
+            self.reserved, self.staged, self.bytes - self.held_bytes,
         )  # fmt: skip
 
 

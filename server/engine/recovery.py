@@ -17,7 +17,7 @@ import msgspec
 
 from weft.persistence import layout
 
-from . import handle, head, in_order
+from . import app, handle, head, hold, in_order, ledger, stage
 from .batch import Batch
 from .dedup import SLICE_US, First
 from .handle import COUNT_SHIFT, LSN_SHIFT, PARTITION_SHIFT, STAMP_BITS, STAMP_SHIFT
@@ -25,7 +25,7 @@ from .head import Head, Part
 from .push import admit, admit_all
 from .queue import GENERATION_BITS, created_of
 from .state import PartitionRecord, Pushed, State
-from .sweep import remove
+from .sweep import drop_ownerless, remove
 
 _decode_partition = msgspec.msgpack.Decoder(PartitionRecord).decode
 _decode_first = msgspec.msgpack.Decoder(First).decode
@@ -42,6 +42,8 @@ def adopt(state: State, partitions: set[int]) -> None:
         record = state.overlay.read(layout.partition(partition))
         state.lsns[partition] = _decode_partition(record).lsn if record is not None else 0
         _dedup(state, partition)
+        for keeper in (hold, ledger, app, stage):
+            keeper.load(state, partition)
         _batches(state, partition, gathered)
     for (queue_id, priority), handles in gathered.fresh.items():
         if handles:
@@ -51,6 +53,11 @@ def adopt(state: State, partitions: set[int]) -> None:
             window.expire(state.now)
     if gathered.dead:
         state.jobs.append(remove(state, gathered.dead))
+    for empty in [each for each in state.holds.by_key.values() if not each.pieces]:
+        if created_of(empty.record.queue) in state.by_created:  # its end was cut short
+            hold.dissolve(state, empty)
+    owned = {*state.ledgers, *state.apps, *(key[1:] for key in state.fences)}
+    state.ownerless = {created for created, _ in owned if created not in state.by_created}
     if state.catalogue in state.led:
         bury_strays(state)
 
@@ -67,6 +74,8 @@ def bury_strays(state: State) -> None:
                 state.changed(batch)
     state.strays.clear()
     state.stray_pushes.clear()
+    drop_ownerless(state)
+    state.ownerless.clear()
     if dead:
         state.jobs.append(remove(state, dead))
 
@@ -167,7 +176,7 @@ def _is_ready(state: State, partition: int, lsn: int, found: Head, dead: list[Ba
     """Sees to a batch that is not as most are; whether it is untouched and ready all the same."""
     queue, parts = state.by_id.get(found.queue), found.parts
     whole = len(parts) == 1 and parts[0].count == found.count and parts[0].queue == found.queue
-    if queue is None or not whole or parts[0].deliveries:
+    if queue is None or not whole or parts[0].deliveries or parts[0].hold:
         _restore(state, Batch.load(partition, lsn, found), dead)
         return False
     if parts[0].due > state.now:
@@ -188,6 +197,8 @@ def _restore(state: State, batch: Batch, dead: list[Batch]) -> None:
             state.strays.setdefault(part.queue, []).append((batch, part))
     if batch.gone:
         dead.append(batch)
+        return
+    if len(batch.parts) == len(parts) and state.is_set_aside(batch):
         return
     state.touched[handle.key(batch.handle)] = batch
     if len(batch.parts) < len(parts):

@@ -151,7 +151,7 @@ def _take_off(state: State, lease: Lease, bits: int) -> None:
     queue.leased -= bits.bit_count()
     queue.bytes -= sum(batch.share(*run) for run in mask.runs(bits))
     if not lease.mask:
-        state.leases.end(lease)
+        state.leases.end(lease, state.now)
     if queue.settings.ordered:
         state.lent_in_order.add(queue)
         if not queue.leased:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Generator, Sequence, Set
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
@@ -20,15 +20,21 @@ from weft.persistence.overlay import Overlay
 from weft.persistence.store import Change, Reader
 from weft.proto import wire
 
-from . import handle, head, in_order
+from . import handle, head, hold, in_order
 from .batch import Batch
 from .dedup import First, expiry_slice
 from .head import Head, Part
+from .hold import AppKey, Holds
 from .idqueue import WHOLE, Entry
 from .lease import Leases
 from .payloads import Payloads
 from .queue import Queue, Waiter, created_of
 from .timers import Timers
+
+if TYPE_CHECKING:
+    from .app import App
+    from .ledger import Ledger, LedgerKey
+    from .stage import FenceKey
 
 #: Heads of batches pushed lately, so that a pop that follows closely reads nothing.
 _RECENT_MAX: Final = 8192
@@ -42,6 +48,8 @@ class Answered(NamedTuple):
     payload: Sequence[bytes] = ()
     #: The partitions it rests on: what was changed or read there must be committed first.
     rests_on: Set[int] = frozenset()
+    #: It says what is not there, or changes nothing: only who still leads them may say it.
+    sure: bool = False
 
 
 class Pushed(NamedTuple):
@@ -90,6 +98,16 @@ class State:
         self.recent: OrderedDict[int, Head] = OrderedDict()
         self.payloads = Payloads(self._load_payload, cache_bytes)
         self.leases = Leases()
+        self.holds = Holds()
+        self.ledgers: dict[LedgerKey, Ledger] = {}
+        self.apps: dict[AppKey, App] = {}
+        #: The last batch of an app that was revealed on a partition.
+        self.fences: dict[FenceKey, int] = {}
+        #: Ledgers and apps with something to tell the partitions.
+        self.owing: set[LedgerKey] = set()
+        self.publishing: set[AppKey] = set()
+        #: Queues (`created`) of subscriptions or apps that are gone, or not heard of yet.
+        self.ownerless: set[int] = set()
         self.waiters: dict[int, Waiter] = {}
         self.waiting: dict[object, Waiter] = {}  # the same, by who waits
         self.waiter_timers = Timers()
@@ -163,6 +181,15 @@ class State:
             raise StoreDamaged(f"{self.overlay.path} has lost the head under key {place.hex()}")
         return head.decode(data)
 
+    def look(self, key: int) -> Head:
+        """As `head_of`, of a batch that stays as it is."""
+        batch = self.touched.get(key)
+        if batch is not None:
+            return batch.stored()
+        found = self.head_of(key)
+        self.remember(key, found)
+        return found
+
     def touch(self, batch_handle: int) -> Batch:
         """The batch behind a handle, from now on in memory."""
         key = handle.key(batch_handle)
@@ -181,8 +208,11 @@ class State:
         self.dirty[handle.key(batch.handle)] = batch
 
     def wait(self, queue: Queue, batch: Batch, part: Part) -> None:
-        """Puts a part into a queue's lists: it is ready, or delayed."""
+        """Puts a part into a queue's lists: it is ready, or delayed; or into its hold."""
         batch.parts[part.first] = part
+        if part.hold:
+            hold.attach(self, queue, batch, part)
+            return
         entry = Entry(batch.handle, part.first)
         queue.bytes += batch.share(part.first, part.count)
         if part.due > self.now:
@@ -204,12 +234,20 @@ class State:
         partition, lsn = handle.split_key(key)
         if not batch.gone:
             self.overlay.put(layout.head(partition, lsn), head.encode(batch.stored()))
+            if self.is_set_aside(batch):
+                self.touched.pop(key, None)
             return
         self.touched.pop(key, None)
         self.payloads.drop(key)
         self.overlay.delete(layout.head(partition, lsn))
         self.overlay.delete(layout.body(partition, lsn))
         self._bury(partition, batch.head)
+
+    def is_set_aside(self, batch: Batch) -> bool:
+        """Whether all of it is held, so that nothing but its holds knows of it."""
+        return not batch.leases and all(
+            part.hold and part.queue in self.by_id for part in batch.parts.values()
+        )
 
     def _bury(self, partition: int, dead: Head) -> None:
         """A batch that is gone is remembered until its dedup window has passed."""
@@ -237,8 +275,10 @@ class State:
         answer: wire.AnyAnswer,
         payload: Sequence[bytes] = (),
         rests_on: Set[int] = frozenset(),
+        *,
+        sure: bool = False,
     ) -> None:
-        self.answers.append(Answered(to, answer, payload, rests_on))
+        self.answers.append(Answered(to, answer, payload, rests_on, sure))
 
     def take_writes(self) -> list[Change]:
         """Everything that changed in this round, to be written at once."""
@@ -264,6 +304,7 @@ class State:
                 "the node's disk is at its free-space reserve: ack or purge something, or add disk"
             )
 
-    def check_leases(self, limit: int) -> None:
-        if len(self.leases.by_nonce) >= limit:
-            raise Overloaded(f"{limit} leases are out on this node: ack some, or pop less at once")
+    def check_leases(self) -> None:
+        most = self.leases.most
+        if len(self.leases.by_nonce) >= most:
+            raise Overloaded(f"{most} leases are out on this node: ack some, or pop less at once")

@@ -15,6 +15,8 @@ from .errand import PATIENCE_US, SILENT, Errand, Inner, Pause, Question, Running
 
 #: Errands at one time: each holds a place in memory and a client's connection.
 ERRANDS_MAX: Final = 100_000
+#: An answer that is later than this does not come any more: what it might have lent has come back.
+LATE_US: Final = 120_000_000
 #: Questions that one process can ask.
 _BOOT_SHIFT: Final = 40
 _LATE: Final = wire.Failure(
@@ -41,7 +43,8 @@ class Errands:
         self._running: dict[int, Running] = {}
         self._by_caller: dict[object, int] = {}
         self._numbers = 0
-        self._asked: dict[int, tuple[Inner, Question]] = {}
+        #: By number, in the order of their time: who asked, what, and when.
+        self._asked: dict[int, tuple[Inner, Question, int]] = {}
         self._rids = 0
         self._timers = Timers()
         #: Questions to this node itself, and errands to go on with, in the next round.
@@ -109,7 +112,7 @@ class Errands:
         asked = self._asked.get(message.rid)
         if asked is None or asked[1].node != sender:
             return
-        inner, question = self._asked.pop(message.rid)
+        inner, question, _ = self._asked.pop(message.rid)
         said = message.answer, message.payload
         running = self._running.get(inner.errand)
         if running is None or inner.step != running.step:
@@ -123,8 +126,8 @@ class Errands:
     def view_changed(self) -> None:
         """Who is gone is not waited for any longer: somebody else may be asked now."""
         alive = self._host.alive
-        for rid in [rid for rid, (_, asked) in self._asked.items() if not alive(asked.node)]:
-            inner, _ = self._asked.pop(rid)
+        for rid in [rid for rid, (_, asked, _) in self._asked.items() if not alive(asked.node)]:
+            inner, _, _ = self._asked.pop(rid)
             running = self._running.get(inner.errand)
             if running is not None and running.answer(inner.position, inner.step, (SILENT, ())):
                 self._ready.append(inner.errand)
@@ -166,10 +169,13 @@ class Errands:
             self._own.append((question, inner))
             return
         self._rids += 1
-        self._asked[self._rids] = inner, question
-        if len(self._asked) > ERRANDS_MAX:  # the oldest was given up long ago
-            del self._asked[next(iter(self._asked))]
+        self._asked[self._rids] = inner, question, self._now
+        while len(self._asked) > ERRANDS_MAX or self._oldest_at() < self._now - LATE_US:
+            del self._asked[next(iter(self._asked))]  # it was given up long ago
         self._host.send(question.node, Ask(self._rids, question.request, list(question.payload)))
+
+    def _oldest_at(self) -> int:
+        return next(iter(self._asked.values()))[2]
 
     def _end(self, number: int, said: Said) -> None:
         running = self._drop(number)

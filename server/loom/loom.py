@@ -21,7 +21,6 @@ from typing import Final, NamedTuple
 import msgspec
 
 from weft import limits
-from weft.dht import placement
 from weft.dht import view as views
 from weft.dht.core import PACE, SIZE, Core, Pace
 from weft.dht.log import Changes
@@ -31,19 +30,22 @@ from weft.dht.planner import Size
 from weft.dht.view import Member, View
 from weft.errors import StoreDamaged
 from weft.persistence.store import Change, Reader
-from weft.proto import wire
-from weft.server.engine.engine import VERBS, Engine
+from weft.proto import streams, wire
+from weft.server.engine.engine import BRINGS, VERBS, Engine
 from weft.server.engine.state import Answered
 
-from . import whole
+from . import verbs, whole
 from .errand import LIFE_US, Errand, Inner
 from .errands import Errands
 from .held import UNKNOWN, Held
+from .keeping import Keeping
 from .lists import Lists
 from .members import join, leave
 from .news import News
+from .places import of_batch, places
 from .popping import Popping
 from .report import cluster_info, view_info
+from .snapshots import Snapshots
 
 #: The lsn of changes that wait for a log: later than any.
 _LATER: Final = 1 << 62
@@ -63,32 +65,7 @@ class Out(NamedTuple):
     answers: list[Answered]
 
 
-_ERRANDS: dict[type, Callable[..., Errand]] = {
-    wire.Peek: whole.peek,
-    wire.ListQueues: whole.list_queues,
-    wire.DescribeQueue: whole.describe,
-    wire.Redrive: whole.redrive,
-    wire.CreateQueue: whole.catalogue,
-    wire.UpdateQueue: whole.catalogue,
-    wire.DeleteQueue: whole.catalogue,
-    wire.PurgeQueue: whole.catalogue,
-    wire.ClusterStatus: whole.status,
-}
-#: These a smart client routes by itself; for a plain one they are errands, too.
-_PLAIN: dict[type, Callable[..., Errand]] = {
-    wire.Push: whole.push,
-    wire.Ack: whole.settle,
-    wire.Nack: whole.settle,
-    wire.Extend: whole.settle,
-    wire.Insert: whole.table,
-    wire.Lookup: whole.table,
-    wire.Remove: whole.table,
-    wire.Append: whole.table,
-    wire.CompareAndSwap: whole.table,
-}
 _NOT_YET: Final = wire.Failure("UNAVAILABLE", "this node is in no cluster: ask another", True)
-_CATALOGUE = (wire.CreateQueue, wire.UpdateQueue, wire.DeleteQueue, wire.PurgeQueue)
-_SETTLES = (wire.Ack, wire.Nack, wire.Extend)
 
 
 class Loom:
@@ -127,6 +104,8 @@ class Loom:
         self._errands_view = 0
         self._lists = Lists(self)
         self._news = News(self, self)
+        self._snapshots = Snapshots(self)
+        self._keeping = Keeping(self)
         self.popping = Popping(self)
         self._out: list[Answered] = []
         self._sends: list[tuple[str, AnyMessage]] = []
@@ -187,13 +166,15 @@ class Loom:
             errand = join(self, request) if isinstance(request, wire.Join) else leave(self, request)
             self._errands.start(errand, to, self.now + LIFE_US)
             return
+        make = verbs.STREAMS.get(kind)
+        if make is None and len(self.view.members) > 1:
+            make = verbs.ERRANDS.get(kind) or (verbs.PLAIN.get(kind) if plain else None)
+        if make is not None:
+            self._errands.start(make(self, request, payload), to, self.now + LIFE_US)
+            return
         if len(self.view.members) > 1:
-            make = _ERRANDS.get(kind) or (_PLAIN.get(kind) if plain else None)
-            if make is not None:
-                self._errands.start(make(self, request, payload), to, self.now + LIFE_US)
-                return
-            if isinstance(request, wire.Push) and self._is_astray(request):
-                errand = whole.push(self, request, payload)
+            if isinstance(request, BRINGS) and self._is_astray(request):
+                errand = verbs.PLAIN[kind](self, request, payload)
                 self._errands.start(errand, to, self.now + LIFE_US)
                 return
             if plain and isinstance(request, wire.Pop):
@@ -204,10 +185,14 @@ class Loom:
 
     def _unfit(self, request: wire.AnyRequest, payload: Sequence[bytes]) -> wire.Failure | None:
         """What is wrong with a client's request before anybody looks into it."""
-        if len(payload) != isinstance(request, wire.Push):
+        if len(payload) != isinstance(request, BRINGS):
             words = f"{len(payload)} payload frames do not go with this verb"
-        elif isinstance(request, wire.CatchUp):
+        elif isinstance(request, wire.CatchUp | streams.INNER_REQUESTS):
             words = "nodes alone ask this of each other"
+        elif isinstance(request, streams.ReadReserved) and not (
+            0 <= request.partition < self.core.catalogue
+        ):
+            words = f"there is no partition {request.partition}"
         elif isinstance(request, wire.Where) and not 0 <= request.wait_ms <= limits.WAIT_MS_MAX:
             words = f"wait_ms must be 0 to {limits.WAIT_MS_MAX}, not {request.wait_ms}"
         elif self.node not in self.view.members:
@@ -216,11 +201,11 @@ class Loom:
             return None
         return wire.Failure("INVALID_ARGUMENT", words, False)
 
-    def _is_astray(self, request: wire.Push) -> bool:
+    def _is_astray(self, request: wire.Push | streams.Stage) -> bool:
         """Whether a smart client sent it here because it does not know that the queue is an
         ordered one, or does not know that it is none any more."""
         doubtful = self.is_ordered(request.queue) or self._lists.keeps(request.queue)
-        return doubtful and whole.place_of(self, request) not in self._led
+        return doubtful and of_batch(self, request) not in self._led
 
     def direct(self, request: wire.AnyRequest, payload: Sequence[bytes], to: object) -> None:
         """A request that this node answers by itself, if it can."""
@@ -240,6 +225,8 @@ class Loom:
             self._lists.where(request, to)
         elif isinstance(request, wire.CatchUp):
             self._news.catch_up(request, to)
+        elif isinstance(request, wire.Snapshot) and places(self, request):
+            self._snapshots.ask(request, to)
         else:
             self.engine.handle(request, payload, to)
             if isinstance(request, wire.Pop):
@@ -257,11 +244,11 @@ class Loom:
 
     def _refusal(self, request: wire.AnyRequest) -> wire.Failure | None:
         """What stands against answering here: the partition is another node's, or not ready."""
-        partitions = self._partitions(request)
+        partitions = places(self, request)
         for number in partitions:
             if number not in self._led or not self.core.serving(number):
                 return self.not_here(number)
-        if self.core.full_peers and isinstance(request, wire.Push):
+        if self.core.full_peers and isinstance(request, BRINGS):
             full = self.core.full_peers.intersection(self.view.places[partitions[0]].sync)
             if full:
                 return wire.Failure(
@@ -269,20 +256,6 @@ class Loom:
                     "ack or purge something, or add disk", True,
                 )  # fmt: skip
         return None
-
-    def _partitions(self, request: wire.AnyRequest) -> Sequence[int]:
-        count = self.core.catalogue
-        if isinstance(request, wire.Push):
-            return (whole.place_of(self, request),)
-        if isinstance(request, _SETTLES):
-            return {r.partition: None for r in request.receipts if 0 <= r.partition < count}  # type: ignore[return-value]
-        if isinstance(request, wire.TABLE_REQUESTS):
-            return (placement.of_text(request.key, count),)
-        if isinstance(request, wire.Where):
-            return (placement.of_text(request.queue, count),)
-        if isinstance(request, _CATALOGUE):
-            return (count,)
-        return ()
 
     def not_here(self, number: int) -> wire.Failure:
         places = self.view.places
@@ -326,6 +299,7 @@ class Loom:
     def end(self) -> list[Change]:
         """The round ends; all of its changes, to be written."""
         self._own()
+        self._keeping.work(self.now)
         if self._single and not self._errands.under_way:
             return self._end_alone()
         if self._errands_view != self.view.version:
@@ -336,10 +310,12 @@ class Loom:
         self._lists.timers()
         if self.popping.loot.bytes:
             self._return_loot()
+        self._snapshots.serve()
         changes = self.engine.end()
         if changes or self._deferred or self.engine.state.barriers:
             self._propose(changes)
-        writes = self.core.end(hurry=self._news.awaited or bool(self._waiting_to_lead))
+        hurry = self._news.awaited or self._snapshots.awaited or bool(self._waiting_to_lead)
+        writes = self.core.end(hurry=hurry)
         self._news.learn()
         self._lists.announce()
         for answered in self.engine.answers():
@@ -380,9 +356,11 @@ class Loom:
 
     def next_due(self) -> int:
         """When there is something to do although nobody asks."""
-        if self._errands.busy or self._news.due or (self._waiting_to_lead and self._can_lead()):
+        if self._errands.busy or self._news.due or self._snapshots.awaited or self._can_lead():
             return self.now
         soonest = min(self.core.next_due(), self.engine.next_due())
+        if (due := self._keeping.next_due()) is not None and due < soonest:
+            soonest = due
         if self._single and not self._errands.under_way:
             return soonest
         if (due := self._lists.next_due()) is not None and due < soonest:
@@ -566,7 +544,7 @@ class Loom:
                 return
             if replica.committed < replica.log.end:
                 needs[number] = replica.log.end
-            if lends and replica.needed:
+            if (lends or answered.sure) and replica.needed:
                 needs[~number] = self.core.confirm(number)
         if needs:
             self._held.add(answered, needs)

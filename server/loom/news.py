@@ -63,7 +63,8 @@ class News:
     def learn(self) -> None:
         """What was applied in this round; its primary knew it before."""
         core, engine = self._reader.core, self._reader.engine
-        if not (core.queues_changed or self._waiting or engine.state.strays):
+        unknown = engine.state.strays or engine.state.ownerless
+        if not (core.queues_changed or self._waiting or unknown):
             return
         changed, core.queues_changed = core.queues_changed, []
         if not self.leads:
@@ -74,7 +75,7 @@ class News:
             for _, to in [each for each in self._waiting if each[0] <= known]:
                 engine.state.answer(to, wire.Done(known))
             self._waiting = [each for each in self._waiting if each[0] > known]
-        if engine.state.strays and not self._burying and not self.leads:
+        if unknown and not self._burying and not self.leads:
             self._burying = True
             self._reader.run_errand(self._bury())
 
@@ -96,9 +97,10 @@ class News:
     def _bury(self) -> Errand:
         """Once the catalogue is known to be complete, what belongs to no queue is garbage."""
         try:
-            strays = set(self._reader.engine.state.strays)
+            state = self._reader.engine.state
+            unknown = {*state.strays, *state.ownerless}
             said, frames = yield from whole.known_here(self._cluster)
-            if isinstance(said, wire.Done) and strays >= set(self._reader.engine.state.strays):
+            if isinstance(said, wire.Done) and unknown >= {*state.strays, *state.ownerless}:
                 self._reader.engine.bury_strays()
             return said, frames
         finally:

@@ -76,13 +76,30 @@ def push(cluster: Cluster, request: wire.Push, payload: Sequence[bytes]) -> Erra
         yield Pause()
 
 
-def place_of(cluster: Cluster, request: wire.Push, guess: bool = False) -> int:
-    """The partition of a push."""
+def place_of(cluster: Cluster, request: wire.Push | wire.Restore, guess: bool = False) -> int:
+    """The partition of a push, or of a batch that is put back."""
+    batch = request.kept if isinstance(request, wire.Restore) else request
     ordered = cluster.is_ordered(request.queue)
     return placement.of_push(
-        request.queue, guess if ordered is None else ordered, request.producer, request.batch,
-        request.dedup_key, cluster.view.catalogue,
+        request.queue, guess if ordered is None else ordered, batch.producer, batch.batch,
+        batch.dedup_key, cluster.view.catalogue,
     )  # fmt: skip
+
+
+def snapshot(cluster: Cluster, request: wire.Snapshot, payload: Sequence[bytes]) -> Errand:
+    if not 0 <= request.partition < cluster.view.catalogue:
+        words = f"partition must be 0 to {cluster.view.catalogue - 1}, not {request.partition}"
+        return wire.Failure("INVALID_ARGUMENT", words, False), ()
+    return (yield from at_primary(cluster, request.partition, request))
+
+
+def restore(cluster: Cluster, request: wire.Restore, payload: Sequence[bytes]) -> Errand:
+    while True:
+        node = cluster.view.places[place_of(cluster, request)].primary
+        ((answer, frames),) = yield [Question(node, request)]
+        if not passes(answer):
+            return answer, frames
+        yield Pause()
 
 
 def table(cluster: Cluster, request: wire.AnyRequest, payload: Sequence[bytes]) -> Errand:
@@ -206,6 +223,8 @@ def _sum(one: wire.QueueInfo, two: wire.QueueInfo) -> wire.QueueInfo:
         one.pushed + two.pushed, one.delivered + two.delivered, one.acked + two.acked,
         one.dead_lettered + two.dead_lettered, one.expired_leases + two.expired_leases,
         one.duplicates + two.duplicates, one.waiting_pops + two.waiting_pops,
+        one.reserved + two.reserved, one.staged + two.staged,
+        one.backlog_bytes + two.backlog_bytes,
     )  # fmt: skip
 
 

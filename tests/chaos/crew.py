@@ -15,13 +15,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from tests.chaos.worker import DIED
+import msgspec
+
+from tests.chaos.worker import DIED, Pace
 from tests.total_queue import History
 
 #: Who works: two of each through the Python client, one of each over plain gRPC.
 CREW: Final = (
     "producer", "producer", "consumer", "consumer", "plain-producer", "plain-consumer",
 )  # fmt: skip
+PACE: Final = Pace()
 BEGIN_S_MAX: Final = 60.0
 #: A client's own patience is half a minute.
 END_S_MAX: Final = 45.0
@@ -42,6 +45,8 @@ class Crew:
     queue: str
     servers: list[str]
     history: History
+    roles: tuple[str, ...] = CREW
+    pace: Pace = PACE
     #: Set when the fault begins.
     disturbed: bool = False
     troubles: list[str] = field(default_factory=list)
@@ -54,7 +59,7 @@ class Crew:
 
     def begin(self) -> None:
         """Returns when every producer has had a push acknowledged."""
-        for number, role in enumerate(CREW):
+        for number, role in enumerate(self.roles):
             self._hire(role, number)
         self._watcher.start()
         end = time.monotonic() + BEGIN_S_MAX
@@ -98,7 +103,8 @@ class Crew:
 
     def _hire(self, role: str, number: int) -> None:
         journal = self.folder / f"{role}-{len(self._all)}.journal"
-        words = [role, str(number), self.queue, str(journal), *self.servers]
+        pace = msgspec.json.encode(self.pace).decode()
+        words = [role, str(number), self.queue, str(journal), pace, *self.servers]
         with journal.with_suffix(".log").open("wb") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "tests.chaos.worker", *words],

@@ -21,6 +21,7 @@ import msgspec
 import weft
 from tests.process.load import name_of
 from tests.total_queue import History
+from weft.client.queue_sync import Queue
 
 from .crew import Crew
 from .outcome import Outcome, judge, longest_pause
@@ -72,7 +73,7 @@ def _play(scenario: Scenario, scene: Stage, folder: Path, outcome: Outcome) -> N
         crew.end()
         scene.note("the load has ended")
         history.restarted()
-        _drain(scene.cluster.servers, history)
+        drain(scene.cluster.servers, history, [QUEUE])
         scene.note("drained")
     finally:
         crew.close()
@@ -83,28 +84,31 @@ def _play(scenario: Scenario, scene: Stage, folder: Path, outcome: Outcome) -> N
     judge(outcome, history, crew.journals)
 
 
-def _drain(servers: Sequence[str], history: History) -> None:
-    """Pops and acks until the queue holds nothing; leases of those who died have to end first."""
+def drain(servers: Sequence[str], history: History, queues: Sequence[str]) -> None:
+    """Pops and acks until the queues hold nothing; leases of those who died have to end first."""
     end = time.monotonic() + DRAIN_S_MAX
     with weft.connect(list(servers)) as client:
-        queue = client.queue(QUEUE)
-        while True:
-            began = time.monotonic()
-            messages = queue.pop_many(1000, wait_ms=100, lease_ms=_DRAIN_LEASE_MS)
-            for message in messages:
-                lent = message._lease.lent
-                place = f"{lent.partition}/{lent.lsn}/{message._index}"
-                history.delivered(name_of(message.body), id=place, began=began)
-            if messages:
-                names = [name_of(message.body) for message in messages]
-                history.ack_attempted(*names)
-                queue.ack_many(messages)
-                history.ack_confirmed(*names)
-                continue
-            left = queue.stats()
-            if not left.ready + left.leased + left.delayed:
-                return
-            assert time.monotonic() < end, f"the queue cannot be drained: {left}"
+        for queue in map(client.queue, queues):
+            while not _drained(queue, history):
+                assert time.monotonic() < end, f"{queue} cannot be drained: {queue.stats()}"
+
+
+def _drained(queue: Queue, history: History) -> bool:
+    """Takes what is there; whether there is nothing any more, lent or delayed either."""
+    began = time.monotonic()
+    messages = queue.pop_many(1000, wait_ms=100, lease_ms=_DRAIN_LEASE_MS)
+    for message in messages:
+        lent = message._lease.lent
+        place = f"{lent.partition}/{lent.lsn}/{message._index}"
+        history.delivered(name_of(message.body), id=place, began=began)
+    if not messages:
+        left = queue.stats()
+        return not left.ready + left.leased + left.delayed
+    names = [name_of(message.body) for message in messages]
+    history.ack_attempted(*names)
+    queue.ack_many(messages)
+    history.ack_confirmed(*names)
+    return False
 
 
 def main() -> int:

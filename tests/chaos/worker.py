@@ -1,4 +1,6 @@
-"""One process of the load: ``python -m tests.chaos.worker ROLE NUMBER QUEUE JOURNAL SERVER...``.
+"""One process of the load.
+
+``python -m tests.chaos.worker ROLE NUMBER QUEUE JOURNAL PACE SERVER...``
 
 Smart workers use the Python client with all servers. Plain ones know gRPC alone: one node at a
 time, the next one when it fails, the same (producer, batch) until it is acknowledged.
@@ -20,6 +22,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 import grpc
+import msgspec
 
 import weft
 from tests.chaos.journal import Journal
@@ -32,15 +35,21 @@ from weft.server import receipts
 
 #: The exit code of a consumer that has died on purpose.
 DIED: Final = 9
-#: A consumer lives this long, in seconds, before it dies with messages in its hands.
-LIFE_S: Final = (4.0, 12.0)
 NICENESS: Final = 2
 LEASE_MS: Final = 4_000
 WAIT_MS: Final = 300
 POP_MAX: Final = 20
-PAUSE_S_MAX: Final = 0.03
 #: An attempt of a plain client at one node.
 ATTEMPT_S: Final = 1.5
+
+
+class Pace(msgspec.Struct, frozen=True, array_like=True):
+    """How fast the load is; times in seconds."""
+
+    #: A producer's longest pause between two batches.
+    pause_s_max: float = 0.03
+    #: A consumer lives this long, at least and at most, before it dies with messages in hand.
+    life_s: tuple[float, float] = (4.0, 12.0)
 
 
 class Worker(Protocol):
@@ -63,8 +72,11 @@ class Names:
 
 
 class SmartProducer:
-    def __init__(self, number: int, queue: str, journal: Journal, servers: list[str]) -> None:
+    def __init__(
+        self, number: int, queue: str, journal: Journal, pace: Pace, servers: list[str]
+    ) -> None:
         self._journal = journal
+        self._pace = pace
         self._rng = random.Random()
         self._names = Names(number, self._rng)
         self._queue = weft.connect(servers).queue(queue)
@@ -78,15 +90,17 @@ class SmartProducer:
             self._journal.counts["pushes"] += len(names)
         except WeftError as error:
             _visible(self._journal, error)
-        time.sleep(self._rng.random() * PAUSE_S_MAX)
+        time.sleep(self._rng.random() * self._pace.pause_s_max)
 
 
 class SmartConsumer:
-    def __init__(self, number: int, queue: str, journal: Journal, servers: list[str]) -> None:
+    def __init__(
+        self, number: int, queue: str, journal: Journal, pace: Pace, servers: list[str]
+    ) -> None:
         self._journal = journal
         self._rng = random.Random()
         self._queue = weft.connect(servers).queue(queue)
-        self._dies_at = time.monotonic() + self._rng.uniform(*LIFE_S)
+        self._dies_at = time.monotonic() + self._rng.uniform(*pace.life_s)
 
     def step(self) -> None:
         began = time.monotonic()
@@ -131,8 +145,11 @@ class SmartConsumer:
 class _Plain:
     """A gRPC client of one node, and of the next one when that fails."""
 
-    def __init__(self, number: int, queue: str, journal: Journal, servers: list[str]) -> None:
+    def __init__(
+        self, number: int, queue: str, journal: Journal, pace: Pace, servers: list[str]
+    ) -> None:
         self._journal = journal
+        self._pace = pace
         self._rng = random.Random()
         self._name = queue
         self._servers = servers
@@ -182,7 +199,7 @@ class PlainProducer(_Plain):
                 return
         self._journal.acknowledged(*names)
         self._journal.counts["plain pushes"] += len(names)
-        time.sleep(self._rng.random() * PAUSE_S_MAX)
+        time.sleep(self._rng.random() * self._pace.pause_s_max)
 
 
 class PlainConsumer(_Plain):
@@ -217,12 +234,19 @@ class PlainConsumer(_Plain):
             self._journal.counts["refused"] += len(lost)
 
 
-Make = Callable[[int, str, Journal, list[str]], Worker]
+def _sundry(number: int, queue: str, journal: Journal, pace: Pace, servers: list[str]) -> Worker:
+    from tests.chaos.sundry import Sundry  # it needs this module
+
+    return Sundry(number, queue, journal, pace, servers)
+
+
+Make = Callable[[int, str, Journal, Pace, list[str]], Worker]
 ROLES: Final[dict[str, Make]] = {
     "producer": SmartProducer,
     "consumer": SmartConsumer,
     "plain-producer": PlainProducer,
     "plain-consumer": PlainConsumer,
+    "sundry": _sundry,
 }
 _ended = False
 _parent = os.getppid()
@@ -254,12 +278,13 @@ def _tell(what: str, error: Exception) -> None:
 
 
 def main(words: Sequence[str]) -> None:
-    role, number, queue, path, *servers = words
+    role, number, queue, path, pace, *servers = words
     signal.signal(signal.SIGTERM, _end)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program that started this
     os.nice(NICENESS)
     journal = Journal(Path(path))
-    worker = ROLES[role](int(number), queue, journal, servers)
+    made = msgspec.json.decode(pace, type=Pace)
+    worker = ROLES[role](int(number), queue, journal, made, servers)
     while not _over():
         worker.step()
         journal.flush()

@@ -42,6 +42,7 @@ class Served:
         self.queue = weft_pb2_grpc.QueueStub(self.channel)  # type: ignore[no-untyped-call]
         self.table = weft_pb2_grpc.TableStub(self.channel)  # type: ignore[no-untyped-call]
         self.cluster = weft_pb2_grpc.ClusterStub(self.channel)  # type: ignore[no-untyped-call]
+        self.stream = weft_pb2_grpc.StreamStub(self.channel)  # type: ignore[no-untyped-call]
         self.health = health_pb2_grpc.HealthStub(self.channel)
 
     def close(self) -> None:

@@ -94,6 +94,23 @@ def test_a_long_pop_is_woken_wherever_the_message_lands(rig: Rig, cluster: FakeC
     assert max(times) < 3, times
 
 
+def test_a_pop_that_oversleeps_asks_for_no_negative_wait(rig: Rig, cluster: FakeCluster) -> None:
+    async def use(session: Session) -> object:
+        carrier = session.router.carrier
+        sleep = carrier.sleep
+
+        async def oversleep(seconds: float) -> None:
+            await sleep(seconds + 1)  # as on a loaded machine
+
+        carrier.sleep = oversleep  # type: ignore[method-assign]
+        return await queue_of(session).pop(wait_ms=800)
+
+    assert rig.use(use) is None
+    asked = [one for one in cluster.owner("q").requests(wire.Where) if isinstance(one, wire.Where)]
+    assert len(asked) >= 2  # where there is something, and the wait
+    assert min(one.wait_ms for one in asked) == 0
+
+
 def drain(cluster: FakeCluster) -> None:
     for node in cluster.nodes:
         while not node.arrived.empty():

@@ -20,6 +20,7 @@ from weft.server.ask import OnAnswer
 from weft.server.config import Config
 from weft.server.grpc_edge import GrpcEdge
 from weft.server.node import Node
+from weft.server.who import NOBODY, Who
 
 
 def test_stopping_ends_waits_and_refuses_new_calls(own: Served) -> None:
@@ -48,7 +49,11 @@ class Hold:
         self.answered = threading.Event()
 
     def submit(
-        self, request: wire.AnyRequest, payload: Sequence[bytes], on_answer: OnAnswer
+        self,
+        request: wire.AnyRequest,
+        payload: Sequence[bytes],
+        on_answer: OnAnswer,
+        who: Who = NOBODY,
     ) -> int:
         def late(answer: wire.AnyAnswer, frames: Sequence[bytes]) -> None:
             def wait() -> None:

@@ -121,7 +121,7 @@ class Schedule:
         self.rig.now += 1
 
     def _see(self, answers: list[Answered]) -> None:
-        for to, answer, payload, _ in answers:
+        for to, answer, payload, *_ in answers:
             assert isinstance(to, tuple)
             match answer:
                 case wire.Pushed():

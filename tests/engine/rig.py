@@ -214,7 +214,7 @@ class Rig:
         return self.mail.pop(token)
 
     def call(self, request: wire.AnyRequest, *payload: bytes) -> wire.AnyAnswer:
-        return _checked(self.send(request, *payload)).answer
+        return checked(self.send(request, *payload)).answer
 
     def ask(self, request: wire.AnyRequest) -> object:
         """One request whose answer may come later: see `answer`."""
@@ -274,14 +274,14 @@ class Rig:
         return answer
 
     def pop(self, queue: str, limit: int = 1, lease_ms: int = 0) -> list[Taken]:
-        answered = _checked(self.send(wire.Pop(queue, limit, 0, lease_ms)))
+        answered = checked(self.send(wire.Pop(queue, limit, 0, lease_ms)))
         return messages_of(answered.answer, answered.payload)
 
     def bodies(self, queue: str, limit: int = 1, lease_ms: int = 0) -> list[bytes]:
         return [message.body for message in self.pop(queue, limit, lease_ms)]
 
     def peek(self, queue: str, limit: int = 100) -> list[Taken]:
-        answered = _checked(self.send(wire.Peek(queue, limit)))
+        answered = checked(self.send(wire.Peek(queue, limit)))
         return messages_of(answered.answer, answered.payload)
 
     def ack(self, queue: str, *messages: Taken) -> wire.Settled:
@@ -308,7 +308,7 @@ class Rig:
         return answer.count
 
 
-def _checked(answered: Answered) -> Answered:
+def checked(answered: Answered) -> Answered:
     answer = answered.answer
     if isinstance(answer, wire.Failure):
         error = from_code(answer.code, answer.message)

@@ -3,11 +3,12 @@
 1. Every head has its body, and every body its head.
 2. A touched batch is stored as it is: its stored head equals what its memory says.
 3. Every living message of a living queue is in exactly one place: in one list of its queue's
-   MessageId queue, or in the mask of one lease. Nothing else is in any list or mask.
-4. A queue's counters (ready, leased, delayed, bytes) are what can be counted.
+   MessageId queue, in one hold, or in the mask of one lease. Nothing else is in any of them.
+4. A queue's counters (ready, leased, delayed, reserved, staged, bytes) are what can be counted.
 5. Who waits is in three books (by number, by caller, in its queue), the same in all, and waits only
    at an empty queue.
 6. When no long work is left, nothing of a dead queue is left either.
+7. Holds, ledgers, apps and fences are in memory as they are in the store, and no hold is empty.
 
 A redrive that is still under way holds what it has looked at and must put back, so 3 and 4 are
 checked again when it has ended.
@@ -20,9 +21,10 @@ from collections.abc import Iterator
 
 from weft.persistence import layout
 from weft.persistence.memory import MemoryStore
-from weft.server.engine import handle, head, mask
+from weft.server.engine import handle, head, hold, mask
 from weft.server.engine.batch import Batch
 from weft.server.engine.head import Head, Part
+from weft.server.engine.hold import Hold
 from weft.server.engine.idqueue import WHOLE, Entry
 from weft.server.engine.queue import Queue
 from weft.server.engine.state import State
@@ -43,9 +45,24 @@ def check_structure(state: State, store: MemoryStore) -> None:
             _check_counters(state, queue, heads)
     _check_waiters(state)
     if not state.jobs:
+        _check_records(state, store)
         for key, each in heads.items():
             dead = [part for part in each.parts if part.queue not in state.by_id]
             assert not dead, f"{handle.split_key(key)} still has {dead} of a dead queue"
+
+
+def _check_records(state: State, store: MemoryStore) -> None:
+    found = {
+        kind: [layout.unseal(*row, store.path) for row in store.scan(*layout.kind_range(kind))]
+        for kind in (layout.HOLD, layout.SUBSCRIPTION, layout.RESERVATION, layout.FENCE)
+    }
+    assert all(hold.messages for hold in state.holds.by_key.values()), "an empty hold"
+    stored = [hold.decode(record) for record in found[layout.HOLD]]
+    assert sorted(map(str, stored)) == sorted(str(h.record) for h in state.holds.by_key.values())
+    assert len(found[layout.SUBSCRIPTION]) == len(state.ledgers)
+    sealed = [number for each in state.ledgers.values() for number in each.sealed]
+    assert len(found[layout.RESERVATION]) == len(sealed)
+    assert len(found[layout.FENCE]) == len(state.fences)
 
 
 def _heads(store: MemoryStore) -> Iterator[tuple[int, Head]]:
@@ -95,7 +112,12 @@ def _places(state: State, heads: dict[int, Head]) -> Iterator[tuple[Home, int]]:
         for entry, _ in entries(queue):
             part = part_of(state, entry, heads)
             assert part.queue == queue.id, f"{queue.name} lists {part} of another queue"
+            assert not part.hold, f"{queue.name} lists {part}, which is held"
             yield (handle.key(entry.handle), queue.id), mask.of_range(part.first, part.count)
+        for each, batch_handle, bits in held(state, queue):
+            parts = [p for p in heads[handle.key(batch_handle)].parts if p.hold == each.id]
+            assert bits == mask.of_ranges((p.first, p.count) for p in parts), "not what it holds"
+            yield (handle.key(batch_handle), queue.id), bits
     for nonce, lease in state.leases.by_nonce.items():
         assert lease.mask, "a lease of nothing"
         assert lease.batch.leases[nonce] is lease
@@ -105,9 +127,17 @@ def _places(state: State, heads: dict[int, Head]) -> Iterator[tuple[Home, int]]:
             yield (lease.key, lease.queue.id), lease.mask
 
 
+def held(state: State, queue: Queue) -> Iterator[tuple[Hold, int, int]]:
+    """What holds have of a queue: the hold, the batch's handle, the bits of its messages."""
+    for each in state.holds.by_key.values():
+        if each.record.queue == queue.id:
+            for batch_handle, bits in each.pieces.items():
+                yield each, batch_handle, bits
+
+
 def entries(queue: Queue) -> Iterator[tuple[Entry, bool]]:
     """Everything in a queue's lists, and whether it is delayed."""
-    for level in queue.ids._levels:
+    for level in queue.ids.levels:
         assert list(level.fresh) == sorted(level.fresh), "fresh batches are out of order"
         for batch_handle in level.fresh:
             yield Entry(batch_handle, WHOLE), False
@@ -132,7 +162,9 @@ def part_of(state: State, entry: Entry, heads: dict[int, Head]) -> Part:
 
 
 def _check_counters(state: State, queue: Queue, heads: dict[int, Head]) -> None:
-    counted: Counter[str] = Counter(ready=0, leased=0, delayed=0, bytes=0)
+    counted: Counter[str] = Counter(
+        ready=0, leased=0, delayed=0, bytes=0, reserved=0, staged=0, held_bytes=0
+    )
     for entry, delayed in entries(queue):
         part = part_of(state, entry, heads)
         batch = Batch(entry.handle, heads[handle.key(entry.handle)])
@@ -142,6 +174,12 @@ def _check_counters(state: State, queue: Queue, heads: dict[int, Head]) -> None:
         if lease.queue is queue:
             counted["leased"] += lease.mask.bit_count()
             counted["bytes"] += sum(lease.batch.share(*run) for run in mask.runs(lease.mask))
+    for each, batch_handle, bits in held(state, queue):
+        counted["staged" if each.record.staged else "reserved"] += bits.bit_count()
+        batch = Batch(batch_handle, heads[handle.key(batch_handle)])
+        size = sum(batch.share(*run) for run in mask.runs(bits))
+        counted["bytes"] += size
+        counted["held_bytes"] += size
     said = {name: getattr(queue, name) for name in counted}
     assert said == counted, f"{queue.name} says {said}, there are {dict(counted)}"
 

@@ -220,3 +220,17 @@ def test_a_slice_ends_after_the_window() -> None:
     assert expiry_slice(SLICE_US - 1, 0) == 0
     assert expiry_slice(SLICE_US, 0) == 1
     assert expiry_slice(1, SLICE_MS) == 1
+
+
+def test_what_was_pushed_to_a_queue_that_is_gone_is_forgotten_in_time(rig: Rig) -> None:
+    """A node that does not lead the catalogue keeps it, should the queue's record be on its way."""
+    rig.push("q", b"a", producer=5, batch=9)
+    drain(rig)
+    state = rig.engine.state
+    partitions = set(range(state.partitions))
+    rig.engine.abandon(partitions | {state.catalogue})
+    rig.engine.learn_queue(b"qq", None)
+    rig.engine.adopt(partitions)
+    assert sum(map(len, state.stray_pushes.values())) == 1
+    rig.advance(WINDOW_MS + 2 * SLICE_MS)
+    assert not state.stray_pushes

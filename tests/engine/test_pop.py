@@ -173,8 +173,8 @@ def test_an_unknown_queue_is_named(rig: Rig) -> None:
             rig.call(request)
 
 
-def test_leases_have_a_limit(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pop_module, "LEASES_MAX", 2)
+def test_leases_have_a_limit(rig: Rig) -> None:
+    rig.engine.state.leases.most = 2
     rig.push("q", b"a", b"b", b"c")
     taken = [rig.pop("q")[0], rig.pop("q")[0]]
     with pytest.raises(Overloaded, match="2 leases"):

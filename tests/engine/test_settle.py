@@ -322,6 +322,17 @@ def test_ended_leases_are_forgotten_in_the_order_they_ended(
     assert rig.ack("q", *taken) == wire.Settled(0, 3, [0, 1])
 
 
+def test_ended_leases_are_forgotten_after_a_while(rig: Rig) -> None:
+    rig.push("q", b"a")
+    first = rig.pop("q")[0]
+    rig.ack("q", first)
+    rig.advance(lease_module.ENDED_US // 1000 - 30_000)
+    assert rig.ack("q", first) == wire.Settled(0, 1, [])
+    rig.advance(2 * 30_000 + 1)  # the tidying is done every half a minute
+    assert not rig.engine.state.leases.ended
+    assert rig.ack("q", first) == LOST
+
+
 def test_giving_back_what_was_settled_or_expired_does_nothing(rig: Rig, message: Taken) -> None:
     rig.ack("q", message)
     rig.engine.give_back([message.lent])

@@ -88,7 +88,7 @@ def _decodes(frame: bytes) -> bool:
         return False
 
 
-def _check(client: WireClient, frames: list[bytes]) -> None:
+def check_frames(client: WireClient, frames: list[bytes]) -> None:
     answers = _answers(client, frames)
     failures = [answer for answer in answers if isinstance(answer, wire.Failure)]
     if not _decodes(frames[0]):
@@ -105,6 +105,12 @@ _receipts = st.lists(
     st.builds(wire.Receipt, _any_int, _any_int, _any_int, st.lists(st.tuples(_any_int, _any_int)))
 )
 _bytes = st.none() | st.binary(max_size=50)
+_kept_parts = st.builds(
+    wire.KeptPart, _any_int, _any_int, _name, _any_int, _any_int, st.text(), st.text()
+)
+_payload_bytes = st.binary(max_size=50) | st.lists(st.binary(max_size=9), max_size=5).map(
+    lambda bodies: wire.encode(wire.Payload(bodies))
+)
 #: Every verb, with values that need not make sense. A pop does not wait: its answer is awaited.
 REQUESTS: Final[st.SearchStrategy[Any]] = st.one_of(
     st.builds(
@@ -131,6 +137,14 @@ REQUESTS: Final[st.SearchStrategy[Any]] = st.one_of(
     st.builds(wire.CompareAndSwap, st.text(), _bytes, _bytes),
     st.builds(wire.Lookup, st.text()),
     st.builds(wire.Remove, st.text()),
+    st.builds(wire.Snapshot, _any_int, st.none() | _name, _any_int, st.none() | st.text()),
+    st.builds(
+        wire.Restore, _name, st.tuples(_any_int, _any_int), _any_int,
+        st.builds(
+            wire.Kept, _name, _any_int, _any_int, _any_int, _any_int, _any_int,
+            st.none() | st.text(), st.lists(_kept_parts, max_size=3), _payload_bytes,
+        ),
+    ),
     st.builds(wire.Status),
 )  # fmt: skip
 VALID: Final = st.builds(wire.Call, st.just(wire.WIRE_VERSION), st.integers(1, 9), REQUESTS)
@@ -173,13 +187,13 @@ _LOOKUP: Final = wire.encode(wire.Call(wire.WIRE_VERSION, 1, wire.Lookup("text")
 @example([b"\x93\x01\x01\xc6\xff\xff\xff\xff"])
 @example([wire.encode((wire.WIRE_VERSION, 1, ("purge_queue", 5)))])
 def test_random_frames(zmq_client: WireClient, frames: list[bytes]) -> None:
-    _check(zmq_client, frames)
+    check_frames(zmq_client, frames)
 
 
 @fuzz
 @given(mutated(), st.lists(PAYLOADS | st.binary(max_size=100), max_size=3))
 def test_mutated_calls(zmq_client: WireClient, frame: bytes, payload: list[bytes]) -> None:
-    _check(zmq_client, [frame, *payload])
+    check_frames(zmq_client, [frame, *payload])
 
 
 @fuzz

@@ -16,7 +16,7 @@ EXAMPLE = ROOT / "examples" / "first.py"
 
 
 def test_the_example_is_the_printed_one() -> None:
-    (printed,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    printed, *_ = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert printed == EXAMPLE.read_text()
 
 

@@ -27,7 +27,7 @@ import pytest
 
 from weft.errors import StorageError, StoreDamaged
 from weft.limits import KIB
-from weft.persistence import journal, layout, leveldb, manifest, table
+from weft.persistence import journal, layout, leveldb, manifest, segments, table
 from weft.persistence.leveldb import LevelStore
 from weft.persistence.store import Change
 
@@ -36,6 +36,9 @@ DAMAGES = int(os.environ.get("WEFT_DAMAGE_COUNT", "100"))
 #: Writes by one child, enough for some tables, and a log or two, at this buffer size.
 WRITES = 400
 BUFFER_BYTES = 64 * KIB
+#: So that some payloads stand in segments, and there are several.
+LARGE_BYTES = 1000
+SEGMENT_BYTES = 24 * KIB
 #: In a child that mixes, one write in this many is synced.
 SYNC_EVERY = 9
 
@@ -67,6 +70,7 @@ def contents(store: LevelStore) -> dict[bytes, bytes]:
 def child(path: str, mode: str, count: int) -> None:
     """Write, saying after each write up to where everything is acknowledged; then close."""
     leveldb.__dict__["WRITE_BUFFER_BYTES"] = BUFFER_BYTES
+    segments.__dict__.update(LARGE_BYTES=LARGE_BYTES, SEGMENT_BYTES=SEGMENT_BYTES)
     store = LevelStore(path, create=True)
     for number in range(1, count + 1):
         sync = mode == "synced" or number % SYNC_EVERY == 0
@@ -265,7 +269,7 @@ def test_a_damaged_table_is_named_by_the_write_that_a_compaction_failed(
     shutil.copytree(closed.path, copy)
     victim = max(copy.glob("*.ldb"), key=lambda file: file.stat().st_size)
     data = bytearray(victim.read_bytes())
-    data[len(data) // 2] ^= 1
+    data[10] ^= 1  # in its first block: opening reads only the last
     victim.write_bytes(data)
     store = LevelStore(copy, create=False)
 

@@ -29,6 +29,7 @@ class Refused(Exception):
     def __init__(self, failure: wire.Failure) -> None:
         super().__init__(f"{failure.code}: {failure.message}")
         self.code = failure.code
+        self.retriable = failure.retriable
 
 
 class Loan(NamedTuple):
@@ -44,8 +45,11 @@ class Loan(NamedTuple):
 
 
 class WireClient:
-    def __init__(self, address: str, *, timeout_ms: int = 10_000, receive_max: int = 1000) -> None:
+    def __init__(
+        self, address: str, *, timeout_ms: int = 10_000, receive_max: int = 1000, token: str = ""
+    ) -> None:
         self._timeout_ms = timeout_ms
+        self._token = token
         self._rids = itertools.count(1)
         self._context = zmq.Context(io_threads=1)
         self.socket: zmq.Socket[bytes] = self._context.socket(zmq.DEALER)
@@ -74,7 +78,7 @@ class WireClient:
         """Sends a call and returns its number, without waiting for the answer."""
         rid = next(self._rids)
         self.socket.send_multipart(
-            [wire.encode(wire.Call(wire.WIRE_VERSION, rid, request)), *payload]
+            [wire.encode(wire.Call(wire.WIRE_VERSION, rid, request, self._token)), *payload]
         )
         return rid
 

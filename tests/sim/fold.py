@@ -30,7 +30,7 @@ from .violation import Violation
 if TYPE_CHECKING:
     from weft.dht.replica import Replica
 
-_STATE = b"hdeoptq"
+_STATE = b"acdefhkopqtuv"
 _REPLICA = layout.REPLICA[0]
 
 

@@ -110,7 +110,7 @@ class Ledger:
         queue = machine.loom.engine.state.queues.get(batch.queue.name)
         if queue is None or batch.delay_us:
             return
-        for level in queue.ids._levels:
+        for level in queue.ids.levels:
             for waiting in level.fresh:
                 partition, lsn = handle.split_key(handle.key(waiting))
                 overtaken = partition == lent.partition and lsn < lent.lsn

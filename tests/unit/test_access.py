@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from weft.client.cli.main import cli
 from weft.errors import InvalidArgument, PermissionDenied, Unauthenticated
-from weft.proto import wire
+from weft.proto import streams, wire
 from weft.proto.settings import Settings
 from weft.server import tokens
 from weft.server.access import PERMISSIONS, Access, Grant, Principal, allow
@@ -24,8 +24,21 @@ from weft.server.token_command import expiry
 from weft.server.tokens import TokenFile
 
 VERBS: tuple[type, ...] = get_args(wire.AnyRequest)
-CONSUME = (wire.Pop, wire.Peek, wire.Ack, wire.Nack, wire.Extend)
-ADMIN = (wire.CreateQueue, wire.UpdateQueue, wire.DeleteQueue, wire.PurgeQueue, wire.Redrive)
+PUSH = (
+    wire.Push, streams.Stage, streams.CloseStage, streams.Publish, streams.Abort,
+    streams.LastPublished,
+)  # fmt: skip
+CONSUME = (
+    wire.Pop, wire.Peek, wire.Ack, wire.Nack, wire.Extend,
+    streams.OpenSubscription, streams.Reserve, streams.DescribeReservation, streams.ReadReserved,
+    streams.AckThrough, streams.Heartbeat,
+)  # fmt: skip
+ADMIN = (
+    wire.CreateQueue, wire.UpdateQueue, wire.DeleteQueue, wire.PurgeQueue, wire.Redrive,
+    wire.Snapshot, wire.Restore, streams.ReleaseAll, streams.DeleteSubscription,
+)  # fmt: skip
+#: What nodes alone ask of each other.
+INNER = {wire.CatchUp, *get_args(streams.INNER_REQUESTS)}
 TABLE = (wire.Insert, wire.Lookup, wire.Remove, wire.Append, wire.CompareAndSwap)
 
 
@@ -38,13 +51,15 @@ def allowed(principal: Principal, name: str) -> set[type]:
 
 
 FOR_ALL = {wire.View, wire.Status, wire.ClusterStatus}
-ABOUT = {wire.DescribeQueue, wire.Where}
+ABOUT = {
+    wire.DescribeQueue, wire.Where, streams.SubscriptionStats, streams.ListSubscriptions,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("grant", "verbs"),
     [
-        ("push:orders", {wire.Push} | ABOUT),
+        ("push:orders", {*PUSH} | ABOUT),
         ("consume:orders", {*CONSUME} | ABOUT),
         ("admin:orders", {*ADMIN} | ABOUT),
         ("watch:orders", ABOUT),
@@ -68,7 +83,7 @@ def test_another_queue_is_another_queue(permission: str) -> None:
 
 def test_an_unknown_verb_is_denied() -> None:
     everything = who(*(f"{permission}:*" for permission in PERMISSIONS))
-    assert allowed(everything, "q") == set(VERBS) - {wire.CatchUp}  # that one is between nodes
+    assert allowed(everything, "q") == set(VERBS) - INNER
     assert not allow(everything, type("Unheard", (wire.Request,), {}), "q")
 
 

@@ -12,14 +12,16 @@ import weft
 from weft import aio, errors
 from weft.client.admin import QueueSettings
 from weft.client.stats import QueueStats
-from weft.proto import wire
+from weft.client.subscription import SubscriptionStats
+from weft.proto import streams, wire
 from weft.proto.settings import Settings
 
 
 def test_the_names_of_weft() -> None:
     assert set(weft.__all__) == {
         "Client", "Consumer", "Message", "MessageId", "Producer", "Queue", "QueueStats",
-        "Tls", "__version__", "aio", "connect",
+        "Published", "Reservation", "ReservedBatch", "Slice", "Stage", "Subscription",
+        "SubscriptionStats", "Tls", "__version__", "aio", "connect",
         *(error.__name__ for error in errors.BY_CODE.values()),
     }  # fmt: skip
     assert len(weft.__all__) == len(set(weft.__all__))
@@ -29,7 +31,9 @@ def test_the_names_of_weft() -> None:
 
 
 def test_the_names_of_weft_aio() -> None:
-    assert set(aio.__all__) == {"Client", "Consumer", "Message", "Producer", "Queue", "connect"}
+    assert set(aio.__all__) == {
+        "Client", "Consumer", "Message", "Producer", "Queue", "Stage", "Subscription", "connect",
+    }  # fmt: skip
     for name in aio.__all__:
         assert getattr(aio, name) is not None
 
@@ -39,20 +43,26 @@ def test_another_name_is_an_attribute_error() -> None:
         weft.conect  # noqa: B018
 
 
-@pytest.mark.parametrize("kind", ["Client", "Queue", "Message", "Producer", "Consumer"])
+@pytest.mark.parametrize(
+    "kind", ["Client", "Queue", "Message", "Producer", "Consumer", "Stage", "Subscription"]
+)
 def test_both_flavours_have_the_same_names(kind: str) -> None:
     def public(module: object) -> set[str]:
         return {name for name in dir(getattr(module, kind)) if not name.startswith("_")}
 
     internal = {
         "ack_claims", "breaks", "give_back", "pop_groups", "send_claims", "settle",
-        "name",  # an instance's in the one, a property in the other
+        "name", "queue", "count",  # an instance's in the one, a property in the other
     }  # fmt: skip
     assert public(weft) - internal == public(aio) - internal
 
 
 def test_stats_and_settings_have_the_names_of_the_wire() -> None:
     assert tuple(field.name for field in fields(QueueStats)) == wire.QueueInfo.__struct_fields__
+    assert (
+        tuple(field.name for field in fields(SubscriptionStats))
+        == streams.SubscriptionInfo.__struct_fields__
+    )
     assert tuple(QueueSettings.__annotations__) == Settings.__struct_fields__
 
 

@@ -53,6 +53,8 @@ def test_every_setting_can_come_from_the_environment(name: str) -> None:
         "http_listen": "127.0.0.1:4", "peer_listen": "127.0.0.1:3", "join": "h:1",
         "join_token": "j", "witness": True,
         "durability": "os", "reserve_bytes": 1, "cache_bytes": 1, "calls_max": 1,
+        "connections_max": 1, "queues_max": 1, "bytes_max": 1, "push_rate_max": 1,
+        "in_flight_max": 1, "audit_log": "a",
         "grace_ms": 1, "tls_cert": "c", "tls_key": "k", "tls_ca": "a", "tokens": "t",
         "insecure": True, "log_level": "error", "log_format": "json",
     }  # fmt: skip

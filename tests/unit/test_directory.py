@@ -7,12 +7,15 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from weft.errors import StorageError, StoreDamaged, StoreLocked, StoreVersion
+from weft.persistence import directory as directory_module
 from weft.persistence.directory import DataDirectory
+from weft.persistence.leveldb import LevelStore
 
 
 @pytest.fixture
@@ -213,3 +216,71 @@ def test_free_bytes(made: Path) -> None:
     directory = DataDirectory.open(made)
     assert abs(directory.free_bytes() - shutil.disk_usage(made).free) < 1 << 30
     directory.close()
+
+
+# --- an older format --------------------------------------------------------------------------
+
+
+def rows(path: Path) -> dict[bytes, bytes]:
+    directory = DataDirectory.open(path)
+    try:
+        store = directory.open_store()
+        try:
+            return dict(store.scan(b"a", b"z"))
+        finally:
+            store.close()
+    finally:
+        directory.close()
+
+
+def add(key: bytes) -> Callable[[Path], None]:
+    def step(path: Path) -> None:
+        store = LevelStore(str(path / "store"), create=False)
+        store.write([(key, b"new")], sync=True)
+        store.close()
+
+    return step
+
+
+def test_an_older_format_is_brought_up_to_date_step_by_step(
+    made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = json.loads((made / "node.json").read_text())
+    monkeypatch.setattr(directory_module, "FORMAT", 3)
+    monkeypatch.setattr(directory_module, "UPGRADES", {1: add(b"b"), 2: add(b"c")})
+    assert rows(made) == {b"a": b"1", b"b": b"new", b"c": b"new"}
+    after = json.loads((made / "node.json").read_text())
+    assert (after["format"], after["node"], after["weft"]) == (3, node["node"], node["weft"])
+    monkeypatch.setattr(directory_module, "UPGRADES", {})
+    assert len(rows(made)) == 3  # and that was all
+    monkeypatch.setattr(directory_module, "FORMAT", 1)
+    assert "format 3" in refused(made, StoreVersion)
+
+
+def test_an_upgrade_that_was_cut_off_is_made_again(
+    made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(path: Path) -> None:
+        add(b"half")(path)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(directory_module, "FORMAT", 3)
+    monkeypatch.setattr(directory_module, "UPGRADES", {1: add(b"b"), 2: fails})
+    with pytest.raises(StorageError, match="No space left"):
+        rows(made)
+    assert json.loads((made / "node.json").read_text())["format"] == 2
+    monkeypatch.setitem(directory_module.UPGRADES, 2, add(b"c"))
+    monkeypatch.setitem(directory_module.UPGRADES, 1, fails)  # done before: not made again
+    assert set(rows(made)) == {b"a", b"b", b"c", b"half"}
+
+
+def test_a_format_that_is_not_known_any_more_is_refused(
+    made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(directory_module, "FORMAT", 3)
+    monkeypatch.setattr(directory_module, "UPGRADES", {2: add(b"c")})
+    assert "Back it up with that one" in refused(made, StoreVersion)
+
+
+def test_every_older_format_has_a_step() -> None:
+    assert sorted(directory_module.UPGRADES) == list(range(1, directory_module.FORMAT))

@@ -21,6 +21,16 @@ STOP_S: Final = 10.0
 _TAIL_BYTES: Final = 2_000
 
 
+#: What a client needs to be let in.
+_CREDENTIALS: Final = (
+    "WEFT_TOKEN", "WEFT_TOKEN_FILE", "WEFT_TLS", "WEFT_TLS_CLIENT_CERT", "WEFT_TLS_CLIENT_KEY",
+)  # fmt: skip
+
+
+def _of_a_client() -> dict[str, str]:
+    return {name: os.environ[name] for name in _CREDENTIALS if name in os.environ}
+
+
 def environment() -> dict[str, str]:
     """Ours, without settings meant for other nodes and clients."""
     return {name: value for name, value in os.environ.items() if not name.startswith("WEFT_")}
@@ -52,7 +62,7 @@ class Child:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
-            env=environment(),
+            env=environment() | _of_a_client(),
             start_new_session=True,
         )
 

@@ -16,7 +16,7 @@ from weft.client.cli.failure import CommandFailed
 from weft.client.cli.units import count, size
 from weft.errors import WeftError
 
-from . import data, machine, node, reach
+from . import data, machine, node, reach, security
 from .finding import Finding
 
 if TYPE_CHECKING:
@@ -33,21 +33,31 @@ _COLOURS: Final = {"OK": "green", "WARN": "yellow", "FAIL": "red"}
     metavar="DIR",
     help="Also read every record of a stopped node's data directory.",
 )
+@click.option(
+    "--config",
+    "settings",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Also look at the settings of this machine's node, its tokens and its certificate.",
+)
 @options.everywhere
-def doctor(directory: str | None) -> None:
+def doctor(directory: str | None, settings: str | None) -> None:
     """Say what is wrong with this machine or node, and what to do.
 
-    Exit code 1 if a check FAILs. With --data and without --servers no node is asked, because the
-    directory's own node must be stopped.
+    Exit code 1 if a check FAILs. With --data or --config and without --servers no node is asked:
+    the directory's own node must be stopped.
 
     \b
     Examples:
       weft doctor
       weft doctor -s 10.0.0.5:7700 --json
       weft doctor --data .weft
+      weft doctor --config /etc/weft.toml
     """
     findings = machine.look()
-    if directory is None or options.servers() is not None:
+    if settings is not None:
+        findings += security.look_at_settings(settings)
+    if (directory is None and settings is None) or options.servers() is not None:
         findings += _look_at_servers()
     if directory is not None:
         with _progress() as tell:
@@ -94,6 +104,7 @@ def _ask(server: str, client: Client) -> list[Finding]:
         node.check_durability(server, status),
         node.check_dead_letters(server, queues),
         node.check_forgotten(server, queues),
+        *security.look_at_server(server, client),
     ]
 
 

@@ -1,0 +1,200 @@
+"""What security costs: ``python -m bench.security``, W1 with and without it, in one run.
+
+Three nodes run at once: a plain one, one that wants tokens, and one with TLS, an encrypted data
+path (CURVE) and tokens. `weft bench`'s own workload (one producer process, one consumer process,
+128-byte messages in batches, everything delivered and acked, fsync before each acknowledgement)
+goes over them in turns, so that whatever else the machine does hits all alike; each turn is
+compared with the plain one of its own round. Processor time is counted for the node and for both
+clients. Beside that, what CURVE itself takes: the same frames over a bare pair of ZeroMQ sockets,
+with and without it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+import zmq
+
+import weft
+from weft.client.cli.bench import workload
+from weft.client.cli.bench.plan import Plan
+from weft.client.cli.bench.workload import Throughput
+from weft.server import tokens
+from weft.testing import cluster
+
+PLAIN, TOKENS, FULL = "plain", "tokens", "TLS, CURVE and tokens"
+#: What it should stay below, as a part of the plain rate.
+COST_MAX: Final = 0.10
+
+
+@dataclass(frozen=True)
+class Variant:
+    name: str
+    servers: list[str]
+    token: str = ""
+    ca: str = ""
+
+    @contextmanager
+    def credentials(self) -> Iterator[None]:
+        """In the environment, where the workload's processes look for them."""
+        own = {"WEFT_TOKEN": self.token, "WEFT_TLS": self.ca}
+        before = {name: os.environ.pop(name, None) for name in own}
+        os.environ.update({name: value for name, value in own.items() if value})
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                os.environ.pop(name, None)
+                if value is not None:
+                    os.environ[name] = value
+
+
+def certificate(folder: Path) -> Path:
+    """A self-signed one for 127.0.0.1, its own authority; the key stands beside it."""
+    pem = folder / "node.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
+         "-nodes", "-days", "2", "-subj", "/CN=bench", "-addext", "subjectAltName=IP:127.0.0.1",
+         "-keyout", str(pem.with_suffix(".key")), "-out", str(pem)],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    return pem
+
+
+@contextmanager
+def variants(folder: Path, durability: str) -> Iterator[list[Variant]]:
+    file = folder / "tokens.json"
+    grants = ["push:*", "consume:*", "admin:*", "watch:*"]
+    token = tokens.create(file, "bench", grants, 0)[1]
+    pem = certificate(folder)
+    tls: dict[str, Any] = {"tls_cert": str(pem), "tls_key": str(pem.with_suffix(".key"))}
+    kinds: list[tuple[str, dict[str, Any], str, str]] = [
+        (PLAIN, {}, "", ""),
+        (TOKENS, {"tokens": str(file)}, token, ""),
+        (FULL, {"tokens": str(file), **tls}, token, str(pem)),
+    ]
+    with ExitStack() as ends:
+        made = []
+        for number, (name, settings, shown, ca) in enumerate(kinds):
+            node = ends.enter_context(
+                cluster(1, data=folder / f"node-{number}", durability=durability, **settings)
+            )
+            made.append(Variant(name, node.servers, shown, ca))
+        yield made
+
+
+def measure(variant: Variant, plan: Plan) -> Throughput:
+    with variant.credentials(), weft.connect(variant.servers) as client:
+        name = f"bench-{secrets.token_hex(4)}"
+        client.create_queue(name)
+        try:
+            servers = ",".join(variant.servers)
+            return workload.measure(plan, client, servers, name, lambda done: None)
+        finally:
+            client.delete_queue(name)
+
+
+def curve_us(size: int, batch: int, count: int = 300) -> float:
+    """CPU that CURVE takes for one message on one way, both ends together, in microseconds."""
+    frame = os.urandom(size * batch)
+    used = {}
+    for encrypted in (False, True, False, True):  # the second time it is warm
+        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        sender, receiver = context.socket(zmq.PUSH), context.socket(zmq.PULL)
+        if encrypted:
+            public, secret = zmq.curve_keypair()
+            own, own_secret = zmq.curve_keypair()
+            receiver.curve_server, receiver.curve_secretkey = True, secret
+            sender.curve_serverkey, sender.curve_publickey = public, own
+            sender.curve_secretkey = own_secret
+        port = receiver.bind_to_random_port("tcp://127.0.0.1")
+        sender.connect(f"tcp://127.0.0.1:{port}")
+        sender.send(frame)
+        receiver.recv()
+        before = time.process_time()
+        for _ in range(count):
+            sender.send(frame)
+            receiver.recv()
+        used[encrypted] = time.process_time() - before
+        context.destroy(linger=0)
+    return (used[True] - used[False]) / count / batch * 1e6
+
+
+def report(taken: dict[str, list[Throughput]]) -> dict[str, Any]:
+    plain = taken[PLAIN]
+    found: dict[str, Any] = {}
+    for name, rounds in taken.items():
+        middle = Throughput.median(rounds)
+        ratios = [
+            one.messages_per_s / of.messages_per_s for one, of in zip(rounds, plain, strict=True)
+        ]
+        found[name] = asdict(middle) | {
+            "cost": 1 - median(ratios),
+            "rates": [round(one.messages_per_s) for one in rounds],
+        }
+    return found
+
+
+def table(found: dict[str, Any]) -> str:
+    lines = [
+        "| | messages/s | cost | node CPU, µs/message | producer | consumer |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, row in found.items():
+        cost = "" if name == PLAIN else f"{row['cost']:.1%}"
+        lines.append(
+            f"| {name} | {row['messages_per_s']:,.0f} | {cost} | {row['server_cpu_us']:.2f} | "
+            f"{row['producer_cpu_us']:.2f} | {row['consumer_cpu_us']:.2f} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.security", description=__doc__)
+    parser.add_argument("--messages", type=int, default=300_000, help="of one turn")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--size", type=int, default=128)
+    parser.add_argument("--batch", type=int, default=1000)
+    parser.add_argument("--durability", choices=("disk", "os"), default="disk")
+    parser.add_argument("--json", type=Path)
+    asked = parser.parse_args()
+    plan = Plan(asked.messages, asked.size, asked.batch, asked.rounds, 10, 0)
+    folder = Path(tempfile.mkdtemp(prefix=".weft-security-", dir=Path.cwd()))
+    taken: dict[str, list[Throughput]] = {}
+    try:
+        with variants(folder, asked.durability) as made:
+            for number in range(asked.rounds + 1):
+                for variant in made:
+                    one = measure(variant, plan)
+                    if number:  # the first round warms up
+                        taken.setdefault(variant.name, []).append(one)
+    finally:
+        shutil.rmtree(folder)
+    found = report(taken)
+    print(table(found))
+    one_way = curve_us(asked.size, asked.batch)
+    print(
+        f"\nCURVE alone, CPU for each message: {one_way:.2f} µs a way, {2 * one_way:.2f} for both"
+    )
+    found["curve_us_per_way"] = one_way
+    if asked.json:
+        asked.json.write_text(json.dumps(found, indent=1) + "\n")
+    return 0 if found[FULL]["cost"] < COST_MAX else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,174 @@
+"""OpenTelemetry: the trace goes with the message, in its headers, from the push to its ack.
+
+With the extra ``weft[otel]`` installed and a tracer provider set up by the application, a push is a
+span of kind PRODUCER and puts its context into the headers of its messages (``traceparent``, as W3C
+Trace Context says, so that clients in other languages can do the same). Every delivery of such a
+message is a span of kind CONSUMER, a child of the push: it begins when the message arrives, and
+ends when its ack or nack is confirmed, its lease is found lost, or the message is thrown away
+unsettled; `weft.outcome` says which. A message of a producer, which is pushed later with others, is
+a child of the span in which it was sent. `context_of` gives the delivery's context for spans of the
+application's own.
+
+Without the package, or with no provider set, nothing is done and nothing is added.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from weft import limits
+from weft.proto import wire
+
+from .batch import Columns, Headers, HeadersColumn
+
+if TYPE_CHECKING:
+    from .lease import Claim, Lease
+    from .message import BaseMessage
+
+TRACEPARENT: Final = "traceparent"
+_NAME: Final = "weft"
+
+
+def _load() -> Any:
+    try:
+        return importlib.import_module("opentelemetry.trace")
+    except ImportError:
+        return None
+
+
+_trace: Any = _load()
+_propagate: Any = importlib.import_module("opentelemetry.propagate") if _trace else None
+
+
+def on() -> bool:
+    """Whether an application has set up tracing."""
+    if _trace is None:
+        return False
+    provider = _trace.get_tracer_provider()
+    return not isinstance(provider, (_trace.ProxyTracerProvider, _trace.NoOpTracerProvider))
+
+
+@contextmanager
+def pushing(queue: str, columns: Columns) -> Iterator[Columns]:
+    """A push as a span; gives the messages with its context in their headers."""
+    if not on():
+        yield columns
+        return
+    tracer = _trace.get_tracer(_NAME)
+    count = len(columns.bodies)
+    facts = _facts(queue, "send") | {"messaging.batch.message_count": count}
+    with tracer.start_as_current_span(
+        f"push {queue}", kind=_trace.SpanKind.PRODUCER, attributes=facts
+    ):
+        carried = _carrier()
+        column = columns.headers or [None] * count
+        headers: HeadersColumn = [_with(each, carried) for each in column]
+        yield Columns(columns.bodies, headers, columns.keys)
+
+
+def carry(queue: str, headers: Headers | None) -> Headers | None:
+    """The headers of a message that is pushed later, with the context of now."""
+    if headers is not None and not isinstance(headers, Mapping):
+        return headers  # it will be refused
+    if _trace.get_current_span().get_span_context().is_valid:
+        return _with(headers, _carrier())
+    tracer = _trace.get_tracer(_NAME)
+    facts = _facts(queue, "create")
+    with tracer.start_as_current_span(
+        f"create {queue}", kind=_trace.SpanKind.PRODUCER, attributes=facts
+    ):
+        return _with(headers, _carrier())
+
+
+class Deliveries:
+    """The open spans of a lease, by index; what is left when it is thrown away was not settled."""
+
+    __slots__ = ("spans",)
+
+    def __init__(self, spans: dict[int, Any]) -> None:
+        self.spans = spans
+
+    def end(self, indexes: Iterable[int], outcome: str) -> None:
+        for index in indexes:
+            span = self.spans.pop(index, None)
+            if span is not None:
+                span.set_attribute("weft.outcome", outcome)
+                span.end()
+
+    def __del__(self) -> None:
+        self.end(list(self.spans), "not settled")
+
+
+def delivered(leases: Iterable[Lease]) -> None:
+    """Begins a span for each message that carries a context."""
+    if not on():
+        return
+    tracer = _trace.get_tracer(_NAME)
+    for lease in leases:
+        if lease.headers is None or not lease.lent.nonce:
+            continue
+        facts = _facts(lease.queue, "process") | {"weft.deliveries": lease.lent.deliveries}
+        spans = {
+            index: tracer.start_span(
+                f"deliver {lease.queue}",
+                context=_propagate.extract(headers),
+                kind=_trace.SpanKind.CONSUMER,
+                attributes=facts | {"messaging.message.id": str(lease.id(index))},
+            )
+            for index, headers in zip(lease.indexes(), lease.headers, strict=True)
+            if headers and TRACEPARENT in headers
+        }
+        if spans:
+            lease.deliveries = Deliveries(spans)
+
+
+def settled(claims: Sequence[Claim], lost: Sequence[Claim], request: wire.AnyRequest) -> None:
+    """An ack or a nack was answered."""
+    match request:
+        case wire.Ack():
+            outcome = "acked"
+        case wire.Nack(counted=False):
+            outcome = "given back"
+        case wire.Nack():
+            outcome = "nacked"
+        case _:
+            return  # an extension ends nothing
+    gone = {id(claim) for claim in lost}
+    for claim in claims:
+        if claim.lease.deliveries is not None:
+            claim.lease.deliveries.end(
+                claim.indexes, "lease lost" if id(claim) in gone else outcome
+            )
+
+
+def context_of(message: BaseMessage) -> Any:
+    """The context of a message's delivery, for `start_as_current_span(context=...)`; None if there
+    is none."""
+    deliveries = message._lease.deliveries
+    span = deliveries.spans.get(message._index) if deliveries is not None else None
+    return _trace.set_span_in_context(span) if span is not None else None
+
+
+def _facts(queue: str, operation: str) -> dict[str, Any]:
+    return {
+        "messaging.system": "weft",
+        "messaging.destination.name": queue,
+        "messaging.operation.type": operation,
+    }
+
+
+def _carrier() -> dict[str, str]:
+    carried: dict[str, str] = {}
+    _propagate.inject(carried)
+    return carried
+
+
+def _with(headers: Headers | None, carried: dict[str, str]) -> dict[str, str]:
+    """A message's own headers count for more, and a trace must not make them too large."""
+    own = dict(headers or {})
+    both = carried | own
+    size = sum(4 * (len(str(name)) + len(str(value))) for name, value in both.items())
+    return both if size <= limits.HEADERS_BYTES_MAX else own

@@ -1,0 +1,308 @@
+"""Segments: large values stand in files of their own, and LevelDB has only where.
+
+LevelDB writes a value at least twice, into its log and then into a table, with a checksum in
+software each time, although most payloads are acked and gone by then. A large payload is appended
+to a segment instead, once, and under its key LevelDB keeps a *pointer*. A segment is removed as
+soon as nothing in it is alive; one of which little lives is emptied by `LevelStore.compact`.
+
+- Bytes before pointers: a segment is synced before the write that points into it. So whatever
+  LevelDB has points to something whole, and what a crash left behind it is garbage.
+- Pointers before bytes go: a segment is unlinked only when the write that freed its last value is
+  on disk.
+- For each segment LevelDB has a *standing*, changed in the same write as the pointers: how many
+  bytes live, and how long the file was. A file that is missing or shorter is damage, and is named.
+- A value that begins as pointers do is put aside whatever its size: so nothing else can be taken
+  for a pointer.
+
+A record in a segment: lengths of key and value, the key, the value; the pointer has a checksum.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import xxhash
+
+from weft.errors import StoreDamaged
+from weft.limits import KIB, MIB
+
+from .syncmark import sync_folder
+
+#: Smaller values stay in LevelDB: a second sync costs more than writing them twice.
+LARGE_BYTES: Final = 32 * KIB
+#: A segment that has grown to this is followed by the next.
+SEGMENT_BYTES: Final = 16 * MIB
+#: Segments kept open for reading.
+OPEN_MAX: Final = 64
+#: Buffers that one call of the system takes.
+_BUFFERS_MAX: Final = 1000
+_RESTORE: Final = "Restore this data directory from a backup or a replica"
+_NAME = re.compile(r"([0-9]{6,})\.segment")
+_MAGIC: Final = b"\x00\xa5value\xff"
+_pointer = struct.Struct(">8sIQIQ")
+_standing = struct.Struct(">QQ")
+_record = struct.Struct(">II")
+
+
+class Pointer(NamedTuple):
+    segment: int
+    #: Where the value begins.
+    offset: int
+    length: int
+    checksum: int
+
+    def packed(self) -> bytes:
+        return _pointer.pack(_MAGIC, *self)
+
+
+def pointer_of(value: bytes | None) -> Pointer | None:
+    """What a value in LevelDB points to, if it is a pointer."""
+    if value is None or len(value) != _pointer.size or value[:8] != _MAGIC:
+        return None
+    return Pointer(*_pointer.unpack(value)[1:])
+
+
+def stands_aside(value: bytes | None) -> bool:
+    """Whether a value goes into a segment."""
+    return value is not None and (len(value) >= LARGE_BYTES or value[:8] == _MAGIC)
+
+
+class _Standing:
+    __slots__ = ("end", "live")
+
+    def __init__(self, live: int, end: int) -> None:
+        self.live = live
+        self.end = end
+
+
+class Segments:
+    """All segments of one store. One thread appends; any thread reads."""
+
+    def __init__(self, folder: str, standings: dict[int, bytes]) -> None:
+        """Checks the files against what LevelDB says of them, and removes what a crash left."""
+        self._folder = folder
+        self._standings = {n: _Standing(*_standing.unpack(one)) for n, one in standings.items()}
+        found = {int(name[1]) for name in map(_NAME.fullmatch, os.listdir(folder)) if name}
+        #: The segment that is appended to is made with its first value.
+        self._current = max(found | self._standings.keys(), default=0)
+        #: Segments whose standing is to be written.
+        self._touched = {number for number, one in self._standings.items() if not one.live}
+        for number in self._touched:
+            del self._standings[number]
+        for number, standing in self._standings.items():
+            self._check(number, standing)
+        for number in found - self._standings.keys():
+            os.unlink(self._path(number))
+        self._fd = -1
+        self._buffers: list[bytes] = []
+        self._unsynced: set[int] = set()  # segments with bytes that may not be on disk
+        self._made = False  # whether the folder has to be synced, too
+        self._dead: list[int] = []
+        self._lock = threading.Lock()  # held while a descriptor of these is used
+        self._open: OrderedDict[int, int] = OrderedDict()
+        self._retired: dict[int, int] = {}
+
+    def _check(self, number: int, standing: _Standing) -> None:
+        path = self._path(number)
+        try:
+            size = os.stat(path).st_size
+        except FileNotFoundError:
+            raise StoreDamaged(f"{path} is missing: it holds messages. {_RESTORE}") from None
+        if size < standing.end:
+            raise StoreDamaged(f"{path} ends early, at {size} of {standing.end}. {_RESTORE}")
+
+    def __bool__(self) -> bool:
+        """Whether there is any."""
+        return bool(self._standings)
+
+    # --- writing ---
+
+    def append(self, key: bytes, value: bytes) -> Pointer:
+        """Takes a value; it is in its file after `flush`."""
+        standing = self._standings.get(self._current)
+        if self._fd < 0 or (standing is not None and standing.end >= SEGMENT_BYTES):
+            self._begin()
+        standing = self._standings[self._current]
+        head = _record.pack(len(key), len(value)) + key
+        self._buffers += head, value
+        found = Pointer(
+            self._current, standing.end + len(head), len(value), xxhash.xxh3_64_intdigest(value)
+        )
+        standing.end += len(head) + len(value)
+        standing.live += len(value)
+        self._touched.add(self._current)
+        self._unsynced.add(self._current)
+        return found
+
+    def _begin(self) -> None:
+        self._put_out()
+        before, self._current = self._current, self._current + 1
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+            if not self._standings[before].live:
+                self._bury(before)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+        self._fd = os.open(self._path(self._current), flags, 0o644)
+        self._standings[self._current] = _Standing(0, 0)
+        self._made = True
+
+    def free(self, pointer: Pointer) -> None:
+        """A value is not pointed to any more, once the write is done."""
+        standing = self._standings.get(pointer.segment)
+        if standing is None:
+            return
+        standing.live = max(0, standing.live - pointer.length)
+        self._touched.add(pointer.segment)
+        if not standing.live and pointer.segment != self._current:
+            self._bury(pointer.segment)
+
+    def _bury(self, number: int) -> None:
+        del self._standings[number]
+        self._touched.add(number)
+        self._unsynced.discard(number)
+        self._dead.append(number)
+
+    def flush(self, *, sync: bool) -> None:
+        """What was appended is in the files; with `sync`, it and all before is on disk."""
+        self._put_out()
+        if not (sync and self._unsynced):
+            return
+        for number in self._unsynced:
+            if number == self._current:
+                os.fdatasync(self._fd)
+            else:
+                _sync_file(self._path(number))
+        self._unsynced.clear()
+        if self._made:
+            sync_folder(self._folder)
+            self._made = False
+
+    def _put_out(self) -> None:
+        buffers, self._buffers = self._buffers, []
+        for first in range(0, len(buffers), _BUFFERS_MAX):
+            some = buffers[first : first + _BUFFERS_MAX]
+            left = sum(map(len, some))
+            written = os.writev(self._fd, some)
+            if written < left:  # a signal, or the disk: what is left says which
+                rest = memoryview(b"".join(some))[written:]
+                while rest:
+                    rest = rest[os.write(self._fd, rest) :]
+
+    def standings(self) -> list[tuple[int, bytes | None]]:
+        """What has changed since the last call, to be written together with the pointers."""
+        touched, self._touched = sorted(self._touched), set()
+        return [(number, self._packed(number)) for number in touched]
+
+    def _packed(self, number: int) -> bytes | None:
+        standing = self._standings.get(number)
+        return None if standing is None else _standing.pack(standing.live, standing.end)
+
+    @property
+    def has_dead(self) -> bool:
+        return bool(self._dead)
+
+    def unlink_dead(self, *, scans: bool) -> None:
+        """The write that freed them is on disk. A scan that began before may still read them."""
+        with self._lock:
+            if not scans:
+                for fd in self._retired.values():
+                    os.close(fd)
+                self._retired.clear()
+            while self._dead:
+                number = self._dead.pop()
+                if scans and number not in self._retired:
+                    self._retired[number] = self._opened(number)
+                    del self._open[number]
+                elif number in self._open:
+                    os.close(self._open.pop(number))
+                os.unlink(self._path(number))
+
+    # --- reading ---
+
+    def read(self, pointer: Pointer) -> bytes:
+        with self._lock:
+            fd = self._retired.get(pointer.segment)
+            if fd is None:
+                fd = self._opened(pointer.segment)
+            value = os.pread(fd, pointer.length, pointer.offset)
+        if len(value) != pointer.length or xxhash.xxh3_64_intdigest(value) != pointer.checksum:
+            raise StoreDamaged(
+                f"{self._path(pointer.segment)} at byte {pointer.offset} does not hold what was "
+                f"written there. {_RESTORE}"
+            )
+        return value
+
+    def _opened(self, number: int) -> int:
+        """A descriptor of a segment, the lock being held."""
+        fd = self._open.get(number)
+        if fd is not None:
+            self._open.move_to_end(number)
+            return fd
+        path = self._path(number)
+        try:
+            fd = self._open[number] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise StoreDamaged(f"{path} is missing: it holds messages. {_RESTORE}") from None
+        if len(self._open) > OPEN_MAX:
+            os.close(self._open.popitem(last=False)[1])
+        return fd
+
+    # --- emptying ---
+
+    def mostly_dead(self) -> list[int]:
+        """Segments that are worth being emptied, oldest first."""
+        return [
+            number
+            for number, standing in sorted(self._standings.items())
+            if number != self._current and 2 * standing.live < standing.end
+        ]
+
+    def records(self, number: int) -> Iterator[tuple[bytes, int, int]]:
+        """Key, offset and length of every value that was ever put there."""
+        with open(self._path(number), "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            at = 0
+            while at + _record.size <= size:
+                file.seek(at)
+                key_length, length = _record.unpack(file.read(_record.size))
+                at += _record.size + key_length
+                yield file.read(key_length), at, length
+                at += length
+
+    def emptied(self, number: int) -> None:
+        """Every value of it was looked at, and those that lived were written elsewhere."""
+        if number in self._standings and number != self._current:
+            self._bury(number)
+
+    def close(self) -> None:
+        """Syncs what is not yet on disk."""
+        try:
+            if self._fd >= 0:
+                self.flush(sync=True)
+        finally:
+            if self._fd >= 0:
+                os.close(self._fd)
+                self._fd = -1
+            with self._lock:
+                for fd in (*self._open.values(), *self._retired.values()):
+                    os.close(fd)
+                self._open.clear()
+                self._retired.clear()
+
+    def _path(self, number: int) -> str:
+        return os.path.join(self._folder, f"{number:06d}.segment")
+
+
+def _sync_file(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fdatasync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,1 @@
+"""Pipelines to start from."""

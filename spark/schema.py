@@ -1,0 +1,100 @@
+"""The columns of a message, by Kafka's names, and what a sink takes.
+
+A query may ask for fewer columns with `.schema(...)`: what is not asked for is neither made nor
+sent to the JVM.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from weft.errors import InvalidArgument
+
+#: Kafka's type of headers; the names are texts, the values are UTF-8.
+HEADERS: Final = ArrayType(
+    StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+)
+_COLUMNS: Final = (
+    StructField("key", BinaryType()),
+    StructField("value", BinaryType()),
+    StructField("topic", StringType()),
+    StructField("partition", IntegerType()),
+    StructField("offset", LongType()),
+    StructField("timestamp", TimestampType()),
+    StructField("message_id", StringType()),
+    StructField("delivery_count", IntegerType()),
+)
+
+
+def columns(include_headers: bool) -> StructType:
+    """What a source gives unless it is asked for less."""
+    return StructType([*_COLUMNS, *([StructField("headers", HEADERS)] * include_headers)])
+
+
+def check_read(asked: StructType) -> None:
+    """Any of the columns in any order, with their own types."""
+    known = {field.name: field.dataType for field in columns(True)}
+    for field in asked:
+        if field.name not in known:
+            raise InvalidArgument(
+                f"a message has no column {field.name}; it has {', '.join(known)}"
+            )
+        if field.dataType != known[field.name]:
+            raise InvalidArgument(
+                f"column {field.name} is {known[field.name].simpleString()}, not "
+                f"{field.dataType.simpleString()}: cast it after reading"
+            )
+    if not asked.fields:
+        raise InvalidArgument("the schema has no column: ask for one at least")
+
+
+def check_written(schema: StructType) -> None:
+    """`value`, and perhaps `key` and `headers`."""
+    texts: tuple[type[DataType], ...] = (BinaryType, StringType)
+    for field in schema:
+        if field.name in {"value", "key"}:
+            fits = isinstance(field.dataType, texts)
+            wanted = "binary or string"
+        elif field.name == "headers":
+            fits = _are_headers(field.dataType)
+            wanted = "array<struct<key string, value binary or string>> or map<string, string>"
+        else:
+            raise InvalidArgument(
+                f"column {field.name} cannot be written: a message has value, key and headers. "
+                "Select those, as in .selectExpr('to_json(struct(*)) AS value')"
+            )
+        if not fits:
+            raise InvalidArgument(
+                f"column {field.name} must be {wanted}, not {field.dataType.simpleString()}"
+            )
+    if "value" not in schema.names:
+        raise InvalidArgument(
+            "there is no column value: it becomes the body, as in "
+            ".selectExpr('to_json(struct(*)) AS value')"
+        )
+
+
+def _are_headers(kind: DataType) -> bool:
+    if isinstance(kind, MapType):
+        return isinstance(kind.keyType, StringType) and isinstance(kind.valueType, StringType)
+    if not isinstance(kind, ArrayType) or not isinstance(kind.elementType, StructType):
+        return False
+    fields = kind.elementType.fields
+    return (
+        [field.name for field in fields] == ["key", "value"]
+        and isinstance(fields[0].dataType, StringType)
+        and isinstance(fields[1].dataType, (BinaryType, StringType))
+    )

@@ -1,0 +1,64 @@
+"""`writeStream.format("weft")`: the rows of each micro-batch become messages, exactly once.
+
+Tasks stage, the driver publishes (see `staging`). The name under which batches are published is
+the query's own id, which lives in its checkpoint, and their number is Spark's: a driver that dies
+after publishing and before its commit log says so repeats the batch, and finds it published.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from weft.errors import UsageError
+
+from .options import Write
+from .schema import check_written
+from .staging import Staged, publish, push, skip, stage
+from .task import Task
+
+
+class WeftStreamWriter(DataSourceStreamArrowWriter):
+    def __init__(self, options: Write, schema: StructType) -> None:
+        check_written(schema)
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        options = self._options
+        if not options.exactly_once:
+            return push(options, iterator)
+        task = Task.here()
+        app = options.app or task.query
+        if app is None or task.batch is None:
+            missing = "which batch" if app else "which query"
+            raise UsageError(
+                f"this Spark does not tell a task {missing} it belongs to: "
+                + ("use delivery=at-least-once" if app else "give the option txnAppId")
+            )
+        last = options.access.client().last_published(options.queue, app)
+        if last is None or last < task.batch:
+            return stage(options, app, task.batch, task, iterator)
+        if last > task.batch:
+            raise _rewound(options.queue, app, last, task.batch)
+        return skip(app, task.batch, iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        staged = [each for each in messages if isinstance(each, Staged)]
+        if staged:
+            publish(self._options, staged)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """What was staged stays hidden. It is dropped when the batch is repeated and published, or
+        when its time is over; to drop it here could hit the driver that has taken over."""
+
+
+def _rewound(queue: str, app: str, last: int, batch: int) -> UsageError:
+    """Spark repeats only its last batch. To skip an older one would lose its rows."""
+    return UsageError(
+        f"batch {batch} is to be written to {queue}, and batch {last} of {app} is published: the "
+        "checkpoint is new, or older than what was published. Use another txnAppId for a new "
+        "checkpoint; for a restored one, bring back the newest"
+    )

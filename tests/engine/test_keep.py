@@ -1,0 +1,218 @@
+"""snapshot and restore: everything that lives, as it was, once."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.engine.pipeline import Reader, Writer
+from tests.engine.rig import Rig, Taken
+from weft.errors import InvalidArgument, QueueNotFound
+from weft.proto import wire
+from weft.server.engine import keep
+
+BACKUP = (1, 2)
+
+
+def snapshot(rig: Rig, queue: str | None = None) -> tuple[list[wire.Kept], dict[str, bytes]]:
+    """All pages of all partitions."""
+    batches: list[wire.Kept] = []
+    rows: dict[str, bytes] = {}
+    for partition in range(rig.engine.state.partitions):
+        lsn, key, more = 0, None, True
+        while more:
+            page = rig.call(wire.Snapshot(partition, queue, lsn, key))
+            assert isinstance(page, wire.Snapped)
+            batches += page.batches
+            rows |= dict(page.rows)
+            lsn, key, more = page.lsn, page.key, page.more
+    return batches, rows
+
+
+def restore(rig: Rig, batches: list[wire.Kept], backup: tuple[int, int] = BACKUP) -> list[bool]:
+    """Whether each was there already."""
+    known = []
+    for number, kept in enumerate(batches):
+        answer = rig.call(wire.Restore(kept.queue, backup, number, kept))
+        assert isinstance(answer, wire.Pushed)
+        known.append(answer.duplicate)
+    return known
+
+
+def shape(messages: list[Taken]) -> list[tuple[object, ...]]:
+    return sorted(
+        (m.body, m.id, m.deliveries, m.lent.priority, m.lent.pushed_ms, m.lent.reason)
+        for m in messages
+    )
+
+
+@pytest.fixture
+def full(rig: Rig) -> Rig:
+    """A bit of everything."""
+    rig.create("frail", max_deliveries=1, dead_letter="dead")
+    rig.push("q", b"whole", b"batch")
+    rig.push("q", b"first", b"gone", b"last", producer=3, batch=4)
+    taken = {m.body: m for m in rig.pop("q", 100)}
+    rig.ack("q", taken[b"gone"])
+    rig.nack("q", taken[b"last"])
+    rig.push("q", b"later", delay_ms=60_000)
+    rig.push("q", b"urgent", priority=7)
+    rig.push("q", b"keyed", dedup_key="once")
+    rig.push("frail", b"bad")
+    rig.nack("frail", *rig.pop("frail"), reason="no good")
+    rig.call(wire.Insert("k", b"v"))
+    rig.call(wire.Insert("k2", b""))
+    return rig
+
+
+def other(full: Rig) -> Rig:
+    made = Rig()
+    made.create("q")
+    made.create("frail", max_deliveries=1, dead_letter="dead")
+    made.advance((full.engine.state.now - made.engine.state.now) // 1000)
+    return made
+
+
+def test_all_that_lives_is_in_it_and_nothing_else(full: Rig) -> None:
+    batches, rows = snapshot(full)
+    bodies = {
+        wire.decode_payload(kept.payload).bodies[index]
+        for kept in batches
+        for part in kept.parts
+        for index in range(part.first, part.first + part.count)
+    }
+    assert bodies == {
+        b"whole", b"batch", b"first", b"last", b"later", b"urgent", b"keyed", b"bad",
+    }  # fmt: skip
+    assert b"gone" not in b"".join(kept.payload for kept in batches)
+    assert rows == {"k": b"v", "k2": b""}
+    parts = {part.queue: part for kept in batches for part in kept.parts}
+    assert (parts["dead"].origin, parts["dead"].reason) == (
+        "frail", "1 deliveries, the last one nacked: no good",
+    )  # fmt: skip
+
+
+def test_small_pages_give_the_same(full: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = snapshot(full)
+    monkeypatch.setattr(keep, "PAGE_RECORDS_MAX", 1)
+    assert snapshot(full) == whole
+    monkeypatch.setattr(keep, "PAGE_BYTES_MAX", 1)
+    assert snapshot(full) == whole
+
+
+def test_a_snapshot_changes_nothing(full: Rig) -> None:
+    before = full.counts("q"), full.stats("q").delivered
+    snapshot(full)
+    assert (full.counts("q"), full.stats("q").delivered) == before
+
+
+def test_one_queue_alone(full: Rig) -> None:
+    batches, rows = snapshot(full, "dead")
+    assert [[part.queue for part in kept.parts] for kept in batches] == [["dead"]]
+    assert rows == {}
+    with pytest.raises(QueueNotFound):
+        snapshot(full, "nobody")
+
+
+def test_restored_it_is_as_it_was(full: Rig) -> None:
+    batches, _ = snapshot(full)
+    full.restart()  # leases are void
+    copy = other(full)
+    assert not any(restore(copy, batches))
+    for queue in ("q", "dead"):
+        assert shape(copy.peek(queue)) == shape(full.peek(queue))
+        assert copy.counts(queue) == full.counts(queue)
+    copy.restart()
+    assert shape(copy.peek("q")) == shape(full.peek("q"))
+    for each in (copy, full):
+        each.advance(60_000)
+    assert sorted(copy.bodies("q", 100)) == sorted(full.bodies("q", 100))
+    assert copy.redrive("dead") == 1  # it knows where it came from
+    assert copy.bodies("frail") == [b"bad"]
+
+
+def test_restored_again_it_is_there_once(full: Rig) -> None:
+    batches, _ = snapshot(full)
+    copy = other(full)
+    restore(copy, batches)
+    before = copy.counts("dead")
+    assert all(restore(copy, batches))
+    copy.ack("q", *copy.pop("q", 100))
+    copy.crash()
+    copy.advance(3_600_000)  # no window remembers it
+    assert all(restore(copy, batches))
+    assert copy.bodies("q", 100) == [b"later"]
+    assert copy.counts("dead") == before
+    assert not any(restore(copy, batches, (1, 3)))  # another backup
+
+
+def test_after_an_interruption_it_goes_on(full: Rig) -> None:
+    batches, _ = snapshot(full)
+    copy = other(full)
+    restore(copy, batches[:3])
+    assert restore(copy, batches) == [True] * 3 + [False] * (len(batches) - 3)
+
+
+def test_what_a_partition_has_taken_is_not_in_a_snapshot(full: Rig) -> None:
+    batches, _ = snapshot(full)
+    copy = other(full)
+    restore(copy, batches)
+    assert snapshot(copy)[1] == {}
+
+
+def test_older_messages_come_first(rig: Rig) -> None:
+    rig.create("line", ordered=True)
+    for body in (b"1", b"2", b"3"):
+        rig.push("line", body)
+    batches, _ = snapshot(rig, "line")
+    copy = Rig()
+    copy.create("line", ordered=True)
+    copy.advance(60_000)
+    copy.push("line", b"new")
+    restore(copy, batches)
+    assert copy.bodies("line", 100) == [b"1", b"2", b"3", b"new"]
+
+
+def test_what_is_not_a_batch_is_refused(full: Rig) -> None:
+    kept = snapshot(full)[0][0]
+    part = kept.parts[0]
+    for parts in (
+        [],
+        [wire.KeptPart(0, kept.count + 1, part.queue)],
+        [wire.KeptPart(0, 1, part.queue), wire.KeptPart(0, 1, part.queue)],
+        [wire.KeptPart(0, 1, part.queue, deliveries=-1)],
+        [wire.KeptPart(0, 1, part.queue, due=-1)],
+    ):
+        bad = wire.Kept(
+            kept.queue, kept.producer, kept.batch, kept.count, kept.stamp, kept.priority,
+            kept.dedup_key, parts, kept.payload,
+        )  # fmt: skip
+        with pytest.raises(InvalidArgument):
+            full.call(wire.Restore("q", BACKUP, 0, bad))
+    for page in (wire.Snapshot(-1), wire.Snapshot(1 << 16), wire.Snapshot(0, None, -1)):
+        with pytest.raises(InvalidArgument):
+            full.call(page)
+
+
+def test_reserved_is_waiting_and_staged_is_not_there_until_it_is_published(rig: Rig) -> None:
+    rig.push("q", b"a", b"b", b"c")
+    reader, writer = Reader(rig), Writer(rig)
+    reader.reserve(1, most=2)
+    token = writer.stage(0, 0, 0, b"staged")
+
+    def bodies() -> list[bytes]:
+        return sorted(
+            wire.decode_payload(kept.payload).bodies[index]
+            for kept in snapshot(rig)[0]
+            for part in kept.parts
+            for index in range(part.first, part.first + part.count)
+        )
+
+    assert bodies() == [b"a", b"b", b"c"]
+    assert writer.publish(0, (0, 0, token)) == 1
+    assert bodies() == [b"a", b"b", b"c", b"staged"]
+    reader.ack(1)
+    assert bodies() == [b"c", b"staged"]
+    copy = Rig()
+    copy.create("q")
+    restore(copy, snapshot(rig)[0])
+    assert sorted(copy.bodies("q", 10)) == [b"c", b"staged"]

@@ -1,0 +1,1 @@
+"""Spark and Weft under faults: drivers, executors and nodes die; every row counts once."""
