@@ -32,6 +32,12 @@ if TYPE_CHECKING:
     from .world import World
 
 
+def _name(partition: int, record: bytes) -> tuple[int, int, int]:
+    """Of a batch, by its head."""
+    found = head.decode(record[SUM_BYTES:])
+    return partition, found.producer, found.batch
+
+
 class Checker:
     def __init__(self, world: World) -> None:
         self._world = world
@@ -44,6 +50,8 @@ class Checker:
         self.acknowledged: dict[int, tuple[int, int]] = {}
         #: (partition, producer, batch) -> the entries that bring it.
         self._brought: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
+        #: The same for those that a node wrote when it was alone, without an entry.
+        self._written: set[tuple[int, int, int]] = set()
         #: machine -> partition -> what it has promised; the epoch in which it was last active.
         self._promised: dict[str, dict[int, int]] = {}
         self._seen_active: dict[str, dict[int, int]] = {}
@@ -68,13 +76,20 @@ class Checker:
             kept = replica.promised if replica is not None else 0
             self.that(kept >= promised, f"7: {machine.name} forgot a promise of {number}")
         self._vote(machine)
-        self.fold.recovered(machine)
+        for number in self.fold.recovered(machine):
+            for key, value in machine.store.scan(*layout.partition_range(layout.HEAD, number)):
+                self._written.add(_name(number, machine.record(key, value)))
 
     def wrote(self, machine: Machine, changes: list[Change]) -> None:
         for key, value in changes:
             if value is not None and key[:1] == layout.LOG:
                 self._entry(key, value)
-        self.fold.wrote(machine, changes)
+        alone = self.fold.wrote(machine, changes)
+        for key, value in changes if alone else ():
+            if value is not None and key[:1] == layout.HEAD:
+                number, _ = layout.unpack_batch(key)
+                if number in alone:
+                    self._written.add(_name(number, value))
 
     def _entry(self, key: bytes, value: bytes) -> None:
         partition, data = int.from_bytes(key[1:3], "big"), value[SUM_BYTES:]
@@ -85,8 +100,7 @@ class Checker:
             self.entries[partition, lsn, epoch] = data
             for place, record in decode(data[8:]).puts:
                 if place[:1] == layout.HEAD:
-                    found = head.decode(record[SUM_BYTES:])
-                    name = (partition, found.producer, found.batch)
+                    name = _name(partition, record)
                     self._brought.setdefault(name, []).append((lsn, epoch))
 
     def looked(self, machine: Machine, touched: set[int]) -> None:
@@ -136,9 +150,11 @@ class Checker:
         partition = answer.partition
         if machine.loom.view.places[partition].primary != machine.name:
             return  # it hands on what the primary has said
-        brought = self._brought.get((partition, answer.producer, answer.batch))
+        name = (partition, answer.producer, answer.batch)
+        brought = self._brought.get(name)
         if brought is None:
-            return  # it was written when one node was alone, without an entry
+            self.that(name in self._written, f"2: {name} was acknowledged, and is nowhere")
+            return
         machines = [each for each in self._world.machines.values() if not each.gone]
         names, epoch, lsn = max(
             (
@@ -148,6 +164,8 @@ class Checker:
             # The same push may be an entry of a primary that was replaced, too.
             key=lambda each: (machine.name in each[0], len(each[0])),
         )
+        if machine.name not in names and name in self._written:
+            return  # the entries are those of a primary that was replaced
         self.that(
             machine.name in names and len(names) >= machine.loom.view.min_sync,
             f"2: batch {answer.batch} of {answer.producer} was acknowledged by {machine.name}; "

@@ -158,7 +158,8 @@ class Fold:
         self._end[partition] = lsn
         self._sums[partition][lsn] = state.sum
 
-    def wrote(self, machine: Machine, changes: list[Change]) -> None:
+    def wrote(self, machine: Machine, changes: list[Change]) -> set[int]:
+        """What a machine has written; the partitions where that may have been without an entry."""
         disk, alone = self._disks[machine.name], self._alone[machine.name]
         unwritten, self._unwritten[machine.name] = self._unwritten[machine.name], []
         touched: set[int] = set()
@@ -180,6 +181,7 @@ class Fold:
             self._take_as_it_is(machine, replicas[number])
         for number in touched:
             self.compare(machine, replicas[number])
+        return alone | now_alone
 
     def _no_gap(
         self, machine: Machine, saved: list[int], unwritten: list[tuple[int, int, int, Changes]]
@@ -210,11 +212,13 @@ class Fold:
         self._end[number] = replica.applied
         self._sums[number][replica.applied] = self._state[number].sum
 
-    def recovered(self, machine: Machine) -> None:
+    def recovered(self, machine: Machine) -> set[int]:
         """Of the last write of a machine that led alone nobody knew whether it was on its disk."""
         self._alone[machine.name] = leads_alone(machine)
-        for number in self._alone[machine.name] | self._was_alone[machine.name]:
+        unsure = self._alone[machine.name] | self._was_alone[machine.name]
+        for number in unsure:
             self._take_as_it_is(machine, machine.loom.core.replicas[number])
+        return unsure
 
     def compare(self, machine: Machine, replica: Replica) -> None:
         number = replica.number
