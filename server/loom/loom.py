@@ -237,7 +237,7 @@ class Loom:
         name = getattr(request, "queue", None)
         return (
             name is not None
-            and name not in self.engine.state.queues
+            and (name not in self.engine.state.queues or self._news.doubtful)
             and type(request) is not wire.CreateQueue
             and self.core.catalogue not in self._led
         )
@@ -490,7 +490,7 @@ class Loom:
             for answered in self._held.lost(number):
                 self._fail(answered)
         if self.core.catalogue in gone:
-            self.engine.load_queues()
+            self._news.distrust()
         self._lists.moved(wire.Failure("NOT_PRIMARY", "another node keeps this list now", True))
 
     def _adopt(self, new: set[int]) -> None:

@@ -1,4 +1,10 @@
-"""News of the catalogue: how a node that follows it hears of queues, and who waits for that."""
+"""News of the catalogue: how a node that follows it hears of queues, and who waits for that.
+
+Its entries are learned as they are applied. When the catalogue is *another one* (its state was sent
+anew, or this node does not lead it any more) it may for a moment lack queues that were known: the
+entries that make them follow. To take them for deleted would throw their messages away. So it is
+read again only when it is known to be complete; until then nothing is learned from it.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +16,7 @@ from weft.proto import wire
 from weft.server.engine.engine import Engine
 
 from . import whole
-from .errand import Errand
+from .errand import Errand, Pause
 
 
 class Reader(Protocol):
@@ -33,6 +39,9 @@ class News:
         self._waiting: list[tuple[int, object]] = []
         self._burying = False  # a look at the catalogue is under way, for strays
         self._reload = False  # the catalogue is another one
+        self._reloading = False  # that is being seen to
+        #: What this node made of the catalogue when it led it may never have come to be.
+        self.doubtful = False
 
     @property
     def leads(self) -> bool:
@@ -44,21 +53,51 @@ class News:
 
     @property
     def due(self) -> bool:
-        return self._reload
+        return self._reload and not self._reloading
+
+    @property
+    def _behind(self) -> bool:
+        """Whether the engine's queues are not those of the catalogue."""
+        return (self._reload or self._reloading) and not self.leads
+
+    def distrust(self) -> None:
+        """This node does not lead the catalogue any more."""
+        self._reload = self.doubtful = True
 
     def _known(self) -> int:
         replica = self._reader.core.replicas.get(self._reader.core.catalogue)
         return replica.applied if replica is not None else 0
 
     def reload(self) -> None:
-        """What was replaced in one round can be read in the next."""
+        """Sees to it that the catalogue is read again, if it is another one."""
         core = self._reader.core
-        if not (self._reload or core.states_replaced):
+        if core.states_replaced:
+            self._reload = self._reload or core.catalogue in core.states_replaced
+            core.states_replaced.clear()
+        if not self.due:
             return
-        if self._reload and not self.leads:
-            self._reader.engine.load_queues()
-        self._reload = core.catalogue in core.states_replaced
-        core.states_replaced.clear()
+        if self.leads:  # what it adopted is all there is
+            self._reload = self.doubtful = False
+            return
+        self._reloading = True
+        self._reader.run_errand(self._load())
+
+    def _load(self) -> Errand:
+        """Reads the queues when all that the catalogue has now is in the store."""
+        self._reload, loaded = False, False
+        try:
+            number = self._reader.core.catalogue
+            said, frames = yield from whole.at_primary(self._cluster, number, wire.CatchUp())
+            while isinstance(said, wire.Done) and self._known() < said.count and not self._reload:
+                yield Pause()
+            yield Pause()  # what was applied in one round can be read in the next
+            if isinstance(said, wire.Done) and not self._reload and not self.leads:
+                self._reader.engine.load_queues()
+                self.doubtful, loaded = False, True
+            return said, frames
+        finally:
+            self._reloading = False
+            self._reload = self._reload or not loaded
 
     def learn(self) -> None:
         """What was applied in this round; its primary knew it before."""
@@ -67,10 +106,10 @@ class News:
         if not (core.queues_changed or self._waiting or unknown):
             return
         changed, core.queues_changed = core.queues_changed, []
-        if not self.leads:
+        if not self.leads and not self._behind:
             for key, record in changed:
                 engine.learn_queue(key, record)
-        if self._waiting:
+        if self._waiting and not self._behind:
             known = self._known()
             for _, to in [each for each in self._waiting if each[0] <= known]:
                 engine.state.answer(to, wire.Done(known))
@@ -89,7 +128,7 @@ class News:
                 # Who was replaced and does not know it must not say that this is all there is.
                 state.barriers.add(number)
                 state.answer(to, wire.Done(core.replicas[number].log.end), (), {number})
-        elif self.leads or self._known() >= request.lsn:
+        elif self.leads or (not self._behind and self._known() >= request.lsn):
             state.answer(to, wire.Done(request.lsn))
         else:
             self._waiting.append((request.lsn, to))
