@@ -331,7 +331,7 @@ def _make() -> Acts:
 
 def simulate(seed: int, options: Options | None = None) -> World:
     """One run. A second reader or writer takes over at random moments."""
-    world = World(seed, options)
+    world = World(seed, options, whole=True)
     world.options = replace(
         world.options, limited=False, dead_letters=False, temporary=False, counters=False,
         updates=False, rot=False, ordered=False, span_us=_WORK,
