@@ -88,10 +88,11 @@ class News:
         try:
             number = self._reader.core.catalogue
             said, frames = yield from whole.at_primary(self._cluster, number, wire.CatchUp())
-            while isinstance(said, wire.Done) and self._known() < said.count and not self._reload:
+            rounds = 0  # what was applied in one round can be read in the next
+            while isinstance(said, wire.Done) and rounds < 2 and not self._reload:
                 yield Pause()
-            yield Pause()  # what was applied in one round can be read in the next
-            if isinstance(said, wire.Done) and not self._reload and not self.leads:
+                rounds = rounds + 1 if self._known() >= said.count else 0
+            if rounds == 2 and not self._reload and not self.leads:
                 self._reader.engine.load_queues()
                 self.doubtful, loaded = False, True
             return said, frames

@@ -92,7 +92,6 @@ def test_another_state_meanwhile_begins_anew() -> None:
     ask(reader.errands[0], 7)
     reader.core.states_replaced.append(CATALOGUE)
     news.reload()
-    assert not go_on(reader.errands[0])
     assert go_on(reader.errands[0])
     assert reader.told == []
     assert news.due
@@ -118,3 +117,18 @@ def test_who_leads_it_again_has_read_it() -> None:
     assert reader.errands == []
     assert not news.due
     assert not news.doubtful
+
+
+def test_a_state_that_is_wiped_meanwhile_is_not_read() -> None:
+    reader, news = made()
+    news.distrust()
+    news.reload()
+    (errand,) = reader.errands
+    ask(errand, 7)
+    assert not go_on(errand)
+    reader.replica.applied = 0  # another one is being sent
+    assert not go_on(errand)
+    reader.replica.applied = 7
+    assert not go_on(errand)
+    assert go_on(errand)
+    assert reader.told == ["load"]
