@@ -147,10 +147,11 @@ class Pipeline:
     def write(self) -> Acts:
         """From the first batch that is not known to be published."""
         rng = self.world.rng
+        before = max(self.published, default=-1)  # others may publish while it asks
         said = (yield from insist(streams.LastPublished("out", APP))).said
         assert isinstance(said, streams.LastBatch), said
         last = -1 if said.batch is None else said.batch
-        self._that(last >= max(self.published, default=-1), f"{last} is the last, said before")
+        self._that(last >= before, f"{last} is the last, said before")
         for batch in range(last + 1, self.batches):
             winners: list[tuple[int, int, int]] = []
             bodies: set[bytes] = set()
