@@ -286,5 +286,7 @@ def test_what_is_never_redriven_is_found(
 
 def test_a_decision_that_a_crash_forgets_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app.App, "save", _decides_in_memory)
-    with pytest.raises(AssertionError, match="the winners were"):
-        simulate(7)
+    # One seed may play another story after a change: one of these has to find it.
+    with pytest.raises(AssertionError, match="the winners were|not all batches are published"):
+        for seed in (62, 87, 105, 1030, 1035, 1105):
+            simulate(seed)
