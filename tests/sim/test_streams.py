@@ -23,7 +23,7 @@ from .actor import Actor, Acts, insist
 from .machine import Machine
 from .options import Options
 from .run import _until as until
-from .streams import simulate
+from .streams import simulate, try_seed
 from .world import SECOND, World
 
 #: Fresh seeds in one run of the tests; `python -m tests.sim.streams --seeds n` runs more.
@@ -286,7 +286,6 @@ def test_what_is_never_redriven_is_found(
 
 def test_a_decision_that_a_crash_forgets_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app.App, "save", _decides_in_memory)
+    found = [try_seed(seed)[1] for seed in (62, 87, 105, 1030)]
     # One seed may play another story after a change: one of these has to find it.
-    with pytest.raises(AssertionError, match="the winners were|not all batches are published"):
-        for seed in (62, 87, 105, 1030, 1035, 1105):
-            simulate(seed)
+    assert any("the winners were" in error or "not all batches" in error for error in found)
