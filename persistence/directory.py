@@ -45,10 +45,11 @@ from .leveldb import LevelStore
 from .syncmark import sync_folder
 
 #: The newest data format that this code reads, and the one it writes.
-FORMAT: Final = 1
-#: From each older format to the next one: what is to be done in the directory. Format 1 is the
-#: first there was.
-UPGRADES: Final[dict[int, Callable[[Path], None]]] = {}
+#: 1 was the first. 2: large payloads in segments, parts that are held (reserved or staged).
+FORMAT: Final = 2
+#: From each older format to the next one: what is to be done in the directory. What 2 added, a
+#: directory of 1 just does not have; the number keeps an older Weft from misreading it.
+UPGRADES: Final[dict[int, Callable[[Path], None]]] = {1: lambda path: None}
 #: Slices of the hash space of a new cluster; fixed for the cluster's life.
 PARTITIONS_DEFAULT: Final = 256
 #: A partition's number has 16 bits in a message id, and one number is the catalogue's.

@@ -79,9 +79,9 @@ def test_a_million_messages_in_batches_of_a_thousand(tmp_path: Path) -> None:
             assert client.describe("ready").ready == MESSAGES
             assert own < OWN_BYTES_MAX
         node.kill()
-        assert _restart(node, "batches of 1000, after kill -9").cpu_seconds < RESTART_SECONDS_MAX
+        assert _restart(node, "batches of 1000, after kill -9").seconds < RESTART_SECONDS_MAX
         assert node.stop() == 0
-        assert _restart(node, "batches of 1000, after a stop").cpu_seconds < RESTART_SECONDS_MAX
+        assert _restart(node, "batches of 1000, after a stop").seconds < RESTART_SECONDS_MAX
 
 
 def test_a_million_messages_in_batches_of_one(tmp_path: Path) -> None:

@@ -21,7 +21,18 @@ from weft.persistence.leveldb import LevelStore
 @pytest.fixture
 def made(tmp_path: Path) -> Path:
     """A closed data directory that holds one row."""
-    path = tmp_path / "data"
+    return make(tmp_path / "data")
+
+
+@pytest.fixture
+def first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same, in the first format that there was."""
+    with monkeypatch.context() as then:
+        then.setattr(directory_module, "FORMAT", 1)
+        return make(tmp_path / "data")
+
+
+def make(path: Path) -> Path:
     directory = DataDirectory.open(path)
     store = directory.open_store()
     store.write([(b"a", b"1")], sync=True)
@@ -56,7 +67,7 @@ def refused(path: Path, error: type[StorageError]) -> str:
 def test_a_new_directory_says_who_it_is(tmp_path: Path) -> None:
     directory = DataDirectory.open(tmp_path / "deep" / "data")
     node = json.loads((tmp_path / "deep" / "data" / "node.json").read_text())
-    assert node["format"] == 1
+    assert node["format"] == directory_module.FORMAT
     assert node["node"] == directory.node
     assert node["cluster"] == directory.cluster
     assert node["partitions"] == directory.partitions == 256
@@ -112,9 +123,9 @@ def test_a_dead_process_leaves_no_lock(made: Path) -> None:
 
 
 def test_a_newer_format_says_who_wrote_it(made: Path) -> None:
-    edit(made, format=2, weft="3.1.4", partitions="many", something_new=True)
+    edit(made, format=directory_module.FORMAT + 1, weft="3.1.4", partitions="many", something_new=True)
     message = refused(made, StoreVersion)
-    assert "format 2, written by Weft 3.1.4" in message
+    assert f"format {directory_module.FORMAT + 1}, written by Weft 3.1.4" in message
     assert "Upgrade" in message
 
 
@@ -242,23 +253,29 @@ def add(key: bytes) -> Callable[[Path], None]:
     return step
 
 
+def test_a_directory_of_the_first_format_is_todays_after_it_was_opened(first: Path) -> None:
+    assert json.loads((first / "node.json").read_text())["format"] == 1
+    assert rows(first) == {b"a": b"1"}
+    assert json.loads((first / "node.json").read_text())["format"] == directory_module.FORMAT
+
+
 def test_an_older_format_is_brought_up_to_date_step_by_step(
-    made: Path, monkeypatch: pytest.MonkeyPatch
+    first: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    node = json.loads((made / "node.json").read_text())
+    node = json.loads((first / "node.json").read_text())
     monkeypatch.setattr(directory_module, "FORMAT", 3)
     monkeypatch.setattr(directory_module, "UPGRADES", {1: add(b"b"), 2: add(b"c")})
-    assert rows(made) == {b"a": b"1", b"b": b"new", b"c": b"new"}
-    after = json.loads((made / "node.json").read_text())
+    assert rows(first) == {b"a": b"1", b"b": b"new", b"c": b"new"}
+    after = json.loads((first / "node.json").read_text())
     assert (after["format"], after["node"], after["weft"]) == (3, node["node"], node["weft"])
     monkeypatch.setattr(directory_module, "UPGRADES", {})
-    assert len(rows(made)) == 3  # and that was all
+    assert len(rows(first)) == 3  # and that was all
     monkeypatch.setattr(directory_module, "FORMAT", 1)
-    assert "format 3" in refused(made, StoreVersion)
+    assert "format 3" in refused(first, StoreVersion)
 
 
 def test_an_upgrade_that_was_cut_off_is_made_again(
-    made: Path, monkeypatch: pytest.MonkeyPatch
+    first: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(path: Path) -> None:
         add(b"half")(path)
@@ -267,19 +284,19 @@ def test_an_upgrade_that_was_cut_off_is_made_again(
     monkeypatch.setattr(directory_module, "FORMAT", 3)
     monkeypatch.setattr(directory_module, "UPGRADES", {1: add(b"b"), 2: fails})
     with pytest.raises(StorageError, match="No space left"):
-        rows(made)
-    assert json.loads((made / "node.json").read_text())["format"] == 2
+        rows(first)
+    assert json.loads((first / "node.json").read_text())["format"] == 2
     monkeypatch.setitem(directory_module.UPGRADES, 2, add(b"c"))
     monkeypatch.setitem(directory_module.UPGRADES, 1, fails)  # done before: not made again
-    assert set(rows(made)) == {b"a", b"b", b"c", b"half"}
+    assert set(rows(first)) == {b"a", b"b", b"c", b"half"}
 
 
 def test_a_format_that_is_not_known_any_more_is_refused(
-    made: Path, monkeypatch: pytest.MonkeyPatch
+    first: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(directory_module, "FORMAT", 3)
     monkeypatch.setattr(directory_module, "UPGRADES", {2: add(b"c")})
-    assert "Back it up with that one" in refused(made, StoreVersion)
+    assert "Back it up with that one" in refused(first, StoreVersion)
 
 
 def test_every_older_format_has_a_step() -> None:
