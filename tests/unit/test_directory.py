@@ -123,7 +123,13 @@ def test_a_dead_process_leaves_no_lock(made: Path) -> None:
 
 
 def test_a_newer_format_says_who_wrote_it(made: Path) -> None:
-    edit(made, format=directory_module.FORMAT + 1, weft="3.1.4", partitions="many", something_new=True)
+    edit(
+        made,
+        format=directory_module.FORMAT + 1,
+        weft="3.1.4",
+        partitions="many",
+        something_new=True,
+    )
     message = refused(made, StoreVersion)
     assert f"format {directory_module.FORMAT + 1}, written by Weft 3.1.4" in message
     assert "Upgrade" in message
