@@ -223,6 +223,7 @@ def test_a_port_in_use(tmp_path: Path, which: str) -> None:
             f"--listen={flags['listen']}",
             f"--zmq-listen={flags['zmq_listen']}",
             f"--http-listen={flags.get('http_listen', '127.0.0.1:0')}",
+            "--peer-listen=127.0.0.1:0",  # else it is the port three above, which may be taken too
         )
     refused(done, 1, f"cannot listen on {address}")
     assert "Address already in use" in done.stderr
