@@ -73,7 +73,7 @@ _FIGURES: Final = (
     wire.DescribeQueue, wire.Where, streams.SubscriptionStats, streams.ListSubscriptions,
 )  # fmt: skip
 #: Verbs of the data path, each about one queue: what was once allowed is remembered.
-_OFTEN: Final = frozenset({wire.Push, wire.Pop, wire.Ack, wire.Nack, wire.Extend})
+_OFTEN: Final = (wire.Push, wire.Pop, wire.Ack, wire.Nack, wire.Extend)
 #: Decisions that are remembered; beyond that it begins anew.
 ALLOWED_MAX: Final = 4_096
 #: Verbs that any principal may use.
@@ -166,11 +166,10 @@ class Access:
     def check(self, token: str, request: wire.AnyRequest) -> Principal:
         """Who it is. Raises Unauthenticated or PermissionDenied; nothing was done then."""
         principal = self._known(token)
-        verb = type(request)
-        if verb not in _OFTEN:
+        if not isinstance(request, _OFTEN):
             self._check(principal, request)
             return principal
-        key = principal.name, verb, request.queue  # type: ignore[union-attr]
+        key = principal.name, type(request), request.queue
         if self._allowed.get(key) is not principal:
             self._check(principal, request)
             if len(self._allowed) >= ALLOWED_MAX:

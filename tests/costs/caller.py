@@ -11,7 +11,7 @@ from typing import Final
 
 import weft
 
-from .operations import Plan, sections
+from .operations import Plan, patient, sections
 
 #: The system call that ends an operation, for who traces this process. Nobody else makes it.
 MARK: Final = "getppid"
@@ -19,7 +19,7 @@ MARK: Final = "getppid"
 
 def main() -> None:
     servers, singles, batches = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    with weft.connect(servers) as client:
+    with patient(), weft.connect(servers) as client:
         client.create_queue("costs")
         plan = {one.name: one for one in sections(client.queue("costs"), Plan(singles, batches))}
         print("ready", flush=True)

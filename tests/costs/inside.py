@@ -23,7 +23,7 @@ from weft.server.config import Config
 from weft.server.grpc_edge import GrpcEdge
 from weft.server.node import Node
 
-from .operations import Counts, Plan, run
+from .operations import Counts, Plan, patient, run
 from .relay import Relay
 
 #: The node listens at one loopback address and names another, where the relay is.
@@ -134,13 +134,13 @@ def opened(data: Path, *, relayed: bool = True) -> Iterator[Inside]:
 
 
 def measure(data: Path, plan: Plan) -> dict[str, float]:
-    with opened(data) as inside, weft.connect(inside.address) as client:
+    with patient(), opened(data) as inside, weft.connect(inside.address) as client:
         client.create_queue("costs")
         queue = client.queue("costs")
         found = run(queue, inside.traffic, plan)
         before = sys.getprofile()
         sys.setprofile(inside.in_client)
         try:
-            return found | run(queue, inside.calls, plan, middle=True)
+            return found | run(queue, inside.calls, plan, one_by_one=True)
         finally:
             sys.setprofile(before)

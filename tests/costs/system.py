@@ -26,7 +26,7 @@ from typing import Final
 from weft.testing import cluster
 
 from .caller import MARK
-from .operations import Plan, sections
+from .operations import Plan, low, sections
 
 _SECTIONS: Final = [one.name for one in sections(None, Plan())]  # type: ignore[arg-type]
 _ATTACH_S: Final = 20.0
@@ -135,7 +135,7 @@ def traced(node: int, caller: Caller) -> dict[str, float]:
             assert len(rows) == caller.times(section), f"{len(rows)} operations in the trace"
             for who in threads:
                 total = [sum(row[who].values()) for row in rows]
-                found[f"{section}: system calls, {who}"] = _low(total)
+                found[f"{section}: system calls, {who}"] = low(total)
             syncs = [sum(n for name, n in row["node"].items() if name in _SYNCS) for row in rows]
             found[f"{section}: syncs, node"] = mean(syncs)
     return found
@@ -155,10 +155,6 @@ def operations_of(trace: str, whose: dict[int, str]) -> list[dict[str, Counter[s
         elif (who := whose.get(thread)) is not None:
             row[who][name] += 1
     return rows
-
-
-def _low(counts: list[int]) -> float:
-    return float(sorted(counts)[len(counts) // 10])
 
 
 def _threads(pid: int) -> list[int]:
