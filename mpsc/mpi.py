@@ -23,6 +23,7 @@ except in the collective ``allocate`` and ``free``.
 
 from __future__ import annotations
 
+import platform
 import time
 from array import array
 from collections.abc import Callable, Iterator
@@ -37,6 +38,9 @@ from .window import WORD_BYTES, Counts
 
 # Looked up once: they are used in every operation.
 _SUM, _NO_OP, _REPLACE = MPI.SUM, MPI.NO_OP, MPI.REPLACE
+
+#: Others may read the words of a range in any order: there each needs a barrier of its own.
+_READS_IN_ORDER: Final = platform.machine().lower() in ("x86_64", "amd64")
 
 #: A rank that waits in a collective call sleeps this long between looks: MPI itself would spin, and
 #: ranks often share cores.
@@ -78,7 +82,6 @@ class MpiWindow:
         """Collective: every rank calls it, each with the size of its own segment. With ``direct``
         off, all that is another rank's is reached through MPI; ranks need not agree on it."""
         self.rank = comm.Get_rank()
-        self.counts = Counts()
         self._comm = comm
         with _mapped("allocate a window"):
             self._win = MPI.Win.Allocate(size_bytes, WORD_BYTES, MPI.INFO_NULL, comm)
@@ -90,6 +93,8 @@ class MpiWindow:
             memory = self._win.tomemory().cast("B")
             memory[:] = bytes(len(memory))
             self._win.Lock_all(MPI.MODE_NOCHECK)
+        #: Operations by target.
+        self._made = [0] * comm.Get_size()
         #: The segments that this rank reaches directly, by rank: its own, and those of its machine.
         self._bytes: list[memoryview | None] = [None] * comm.Get_size()
         if direct:
@@ -104,12 +109,17 @@ class MpiWindow:
         self._expected_spec = [self._expected, 1, MPI.INT64_T]
         self._result_spec = [self._result, 1, MPI.INT64_T]
 
+    @property
+    def counts(self) -> Counts:
+        local = self._made[self.rank]
+        return Counts(sum(self._made) - local, local)
+
     def reaches(self, target: int) -> bool:
         """Whether this rank reads and writes the target's memory directly."""
         return self._words[target] is not None
 
     def load(self, target: int, word: int) -> int:
-        self._count(target)
+        self._made[target] += 1
         words = self._words[target]
         if words is not None:
             value = words[word]
@@ -122,15 +132,15 @@ class MpiWindow:
 
     def load_range(self, target: int, word: int, count: int) -> list[int]:
         words = self._words[target]
-        if words is None:
+        if words is None or not _READS_IN_ORDER:
             return [self.load(target, word + at) for at in range(count)]
-        self._count(target, count)
+        self._made[target] += count
         values = words[word : word + count].tolist()
         self._sync()
         return values
 
     def store(self, target: int, word: int, value: int) -> None:
-        self._count(target)
+        self._made[target] += 1
         words = self._words[target]
         if words is not None:
             self._sync()
@@ -146,7 +156,7 @@ class MpiWindow:
         win.Flush(target)
 
     def fetch_add(self, target: int, word: int, delta: int) -> int:
-        self._count(target)
+        self._made[target] += 1
         self._operand[0] = delta
         win = self._win
         win.Fetch_and_op(self._operand_spec, self._result_spec, target, word, _SUM)
@@ -154,7 +164,7 @@ class MpiWindow:
         return self._result[0]
 
     def compare_swap(self, target: int, word: int, expected: int, desired: int) -> int:
-        self._count(target)
+        self._made[target] += 1
         self._operand[0] = desired
         self._expected[0] = expected
         self._win.Compare_and_swap(
@@ -164,7 +174,7 @@ class MpiWindow:
         return self._result[0]
 
     def put(self, target: int, word: int, data: bytes) -> None:
-        self._count(target)
+        self._made[target] += 1
         memory = self._bytes[target]
         if memory is not None:
             start = word * WORD_BYTES
@@ -175,7 +185,7 @@ class MpiWindow:
     def get(self, target: int, word: int, size: int) -> bytearray:
         memory = self._bytes[target]
         if memory is not None:
-            self._count(target)
+            self._made[target] += 1
             start = word * WORD_BYTES
             return bytearray(memory[start : start + size])
         into = bytearray(size)
@@ -183,7 +193,7 @@ class MpiWindow:
         return into
 
     def get_into(self, target: int, word: int, into: memoryview) -> None:
-        self._count(target)
+        self._made[target] += 1
         size, memory = into.nbytes, self._bytes[target]
         if memory is not None:
             start = word * WORD_BYTES
@@ -214,9 +224,3 @@ class MpiWindow:
                 if view is not None:
                     view.release()
             self._win.Free()
-
-    def _count(self, target: int, operations: int = 1) -> None:
-        if target == self.rank:
-            self.counts.local += operations
-        else:
-            self.counts.remote += operations
