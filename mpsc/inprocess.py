@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from .window import WORD_BYTES, Counts, Swap
+from .window import WORD_BYTES, Counts
 
 
 class Segments:
@@ -76,9 +76,6 @@ class InProcessWindow:
             if before == expected:
                 words[word] = desired
         return before
-
-    def compare_swap_each(self, target: int, swaps: Sequence[Swap]) -> list[int]:
-        return [self.compare_swap(target, *swap) for swap in swaps]
 
     def put(self, target: int, word: int, data: bytes) -> None:
         self._count(target, 1)

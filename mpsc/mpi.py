@@ -26,7 +26,7 @@ from __future__ import annotations
 import platform
 import time
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -34,7 +34,7 @@ from mpi4py import MPI
 
 from weft.errors import Unavailable, UsageError
 
-from .window import WORD_BYTES, Counts, Swap
+from .window import WORD_BYTES, Counts
 
 # Looked up once: they are used in every operation.
 _SUM, _NO_OP, _REPLACE = MPI.SUM, MPI.NO_OP, MPI.REPLACE
@@ -172,18 +172,6 @@ class MpiWindow:
         )
         self._win.Flush(target)
         return self._result[0]
-
-    def compare_swap_each(self, target: int, swaps: Sequence[Swap]) -> list[int]:
-        """One flush for all: it costs more than they do."""
-        self._made[target] += len(swaps)
-        # Desired, expected, result: MPI reads and writes them until the flush.
-        buffers = [(array("q", [new]), array("q", [old]), array("q", [0])) for _, old, new in swaps]
-        for (word, _, _), (new, old, result) in zip(swaps, buffers, strict=True):
-            self._win.Compare_and_swap(
-                [new, 1, MPI.INT64_T], [old, 1, MPI.INT64_T], [result, 1, MPI.INT64_T], target, word
-            )
-        self._win.Flush(target)
-        return [result[0] for _, _, result in buffers]
 
     def put(self, target: int, word: int, data: bytes) -> None:
         self._made[target] += 1

@@ -35,7 +35,6 @@ number of items.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from weft.limits import check_range
@@ -43,7 +42,7 @@ from weft.limits import check_range
 from .queue import ring_segment_bytes
 from .rings import RingDequeuer, RingEnqueuer
 from .shape import SEGMENT_BYTES_MAX, Shape
-from .window import WORD_MAX, Swap, Window
+from .window import WORD_MAX, Window
 
 MAX_STAMP: Final = WORD_MAX
 
@@ -89,7 +88,7 @@ class SlotDequeuer(RingDequeuer):
             return None
         item = self._rings[number].dequeue()
         assert item is not None, "a slot is set, so its ring is not empty"
-        self._settle([number])
+        self._settle(number)
         return item
 
     def dequeue_many(self, count_max: int) -> list[bytes]:
@@ -100,7 +99,8 @@ class SlotDequeuer(RingDequeuer):
         if not announced:
             return []
         items, touched = self._take_in_order(announced, before, self._lasts(), count_max)
-        self._settle(touched)
+        for number in touched:
+            self._settle(number)
         return items
 
     def _slots(self, count: int) -> list[int]:
@@ -118,25 +118,13 @@ class SlotDequeuer(RingDequeuer):
         slots = [*self._slots(candidate), low]
         return slots.index(min(slots))
 
-    def _settle(self, numbers: Sequence[int]) -> None:
-        lost = self._refresh(numbers)
-        if lost:
-            self._refresh(lost)
+    def _settle(self, number: int) -> None:
+        if not self._refresh(number):
+            self._refresh(number)
 
-    def _refresh(self, numbers: Sequence[int]) -> list[int]:
-        """Set the slots of these rings to their fronts; the numbers of those that lost the swap.
-        Their refreshes overlap, but no ring has two under way: what is said of one holds."""
-        window = self._window
-        if len(numbers) == 1:
-            word, old, new = self._swap(numbers[0])
-            return [] if window.compare_swap(window.rank, word, old, new) == old else [numbers[0]]
-        swaps = [self._swap(number) for number in numbers]
-        found = window.compare_swap_each(window.rank, swaps)
-        return [numbers[at] for at, swap in enumerate(swaps) if found[at] != swap[1]]
-
-    def _swap(self, number: int) -> Swap:
-        """The slot's word, its value, and what it should be by a look at the ring after that."""
-        word = self._first_slot + number
-        old = self._window.load(self._window.rank, word)
+    def _refresh(self, number: int) -> bool:
+        window, slot = self._window, self._first_slot + number
+        old = window.load(window.rank, slot)
         front = self._rings[number].front_stamp()
-        return word, old, MAX_STAMP if front is None else front
+        new = MAX_STAMP if front is None else front
+        return window.compare_swap(window.rank, slot, old, new) == old

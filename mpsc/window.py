@@ -27,16 +27,12 @@ Nothing here waits for another rank, so an algorithm without loops is wait-free.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 WORD_BYTES: Final = 8
 #: Words are signed: AMQueue counts below zero, and MAX_STAMP is the largest of them.
 WORD_MAX: Final = 2**63 - 1
-
-#: Word, expected, desired.
-Swap = tuple[int, int, int]
 
 
 @dataclass(slots=True)
@@ -80,10 +76,6 @@ class Window(Protocol):
 
     def compare_swap(self, target: int, word: int, expected: int, desired: int) -> int:
         """Write ``desired`` if the word is ``expected``; the answer is what it was before."""
-        ...
-
-    def compare_swap_each(self, target: int, swaps: Sequence[Swap]) -> list[int]:
-        """Compare-and-swaps of different words, in any order, all complete when it returns."""
         ...
 
     def put(self, target: int, word: int, data: bytes) -> None:

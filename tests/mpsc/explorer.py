@@ -17,7 +17,7 @@ from typing import Protocol
 from greenlet import GreenletExit, getcurrent, greenlet
 
 from weft.mpsc import Counts, Segments
-from weft.mpsc.window import Swap, words_of
+from weft.mpsc.window import words_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,9 +299,6 @@ class ExplorerWindow:
         if before == expected:
             self._words[target][word] = desired
         return before
-
-    def compare_swap_each(self, target: int, swaps: Sequence[Swap]) -> list[int]:
-        return [self.compare_swap(target, *swap) for swap in swaps]
 
     def put(self, target: int, word: int, data: bytes) -> None:
         self._count(target)

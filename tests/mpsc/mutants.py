@@ -6,7 +6,7 @@ dequeue.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from tests.mpsc.scenario import Scenario, named
@@ -243,8 +243,8 @@ class EnqueueTriesOnce(SlotEnqueuer):
 
 
 class DequeueTriesOnce(SlotDequeuer):
-    def _settle(self, numbers: Sequence[int]) -> None:
-        self._refresh(numbers)
+    def _settle(self, number: int) -> None:
+        self._refresh(number)
 
 
 class SlotByRank(SlotEnqueuer):
@@ -352,7 +352,8 @@ class SlotTakesAll(SlotDequeuer):
         lasts = self._lasts()
         announced = [at for at, stamp in enumerate(slots) if stamp != MAX_STAMP]
         items, touched = self._take_in_order(announced, lasts, lasts, count_max)
-        self._settle(touched)
+        for number in touched:
+            self._settle(number)
         return items
 
 

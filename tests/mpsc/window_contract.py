@@ -60,22 +60,6 @@ def check_compare_swap_is_atomic(window: Window, barrier: Barrier) -> None:
     assert window.load(1, 6) != 99, "a swap that does not match changes nothing"
 
 
-def check_swaps_of_different_words_stand_alone(window: Window, barrier: Barrier) -> None:
-    """Both ranks swap the same words at once: each word is won by one of them."""
-    mine = 1 + window.rank
-    found = window.compare_swap_each(1, [(word, 0, mine) for word in range(12, 20)])
-    barrier()
-    values = window.load_range(1, 12, 8)
-    assert set(values) <= {1, 2}
-    assert found == [0 if value == mine else value for value in values]
-    assert window.compare_swap_each(1, [(12, -1, 9), (13, -1, 9)]) == values[:2]
-    barrier()
-    assert window.load_range(1, 12, 8) == values, "a swap that does not match changes nothing"
-    start = window.counts.copy()
-    window.compare_swap_each(1 - window.rank, [(60, 0, 1), (61, 0, 1)])
-    assert window.counts.since(start).remote == 2
-
-
 def check_put_is_there_after_flush(window: Window, barrier: Barrier) -> None:
     other = 1 - window.rank
     window.put(other, 10, b"abcdefghijk")
