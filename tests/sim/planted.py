@@ -58,6 +58,11 @@ def _buries_at_once(news: News) -> None:
         news._reader.engine.bury_strays()
 
 
+def _counts_entries(news: News) -> int:
+    """As if what was written without an entry were nothing."""
+    return news._reader.core.replicas[news._reader.core.catalogue].log.end
+
+
 def _no_leases(state: State, partition: int) -> dict[int, list[Any]]:
     """Whoever leads next knows nothing of what is lent of an ordered queue."""
     return {}
@@ -73,6 +78,7 @@ _PLANTS: dict[str, tuple[object, str, Callable[..., Any] | property]] = {
     "ordered_leases_lost": (in_order, "load", _no_leases),
     "dedup_by_clock": (DedupWindow, "expire", _expires_early),
     "strays_buried_early": (News, "learn", _buries_at_once),
+    "records_not_counted": (News, "_all", _counts_entries),
 }
 SWITCHES = tuple(name for name in vars(Mutant) if not name.startswith("_"))
 ALL = (*SWITCHES, *_PLANTS)

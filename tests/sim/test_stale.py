@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from weft.dht import steward
+from weft.dht.planner import Step
 from weft.proto import wire
 
 from . import faults
 from .planted import planted
+from .run import _until
 from .stage import Stage
 from .violation import Violation
 from .world import SECOND
@@ -133,3 +136,45 @@ def test_messages_of_a_queue_that_is_not_known_yet_wait_until_it_is() -> None:
 def test_buried_at_once_they_would_be_lost() -> None:
     with planted("strays_buried_early"):
         assert _a_queue_is_not_known_yet() == []
+
+
+def _a_cluster_of_one_grows(monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], int]:
+    """The second node leads partitions before the catalogue has come to it. What a push there is
+    told meanwhile, and how many of the messages there are in the end."""
+    stage = Stage(1, 4)
+    world = stage.world
+    stage.make(stage.queue)
+    for number in range(4):
+        stage.push(number)
+    next_step = steward.step
+    with monkeypatch.context() as patched:
+        patched.setattr(steward, "step", lambda n, *more: Step() if n == 4 else next_step(n, *more))
+        world.join("n1")
+        _until(world, lambda: world.machines["n1"].loom.leads > 1, 20 * SECOND)
+        world.run(world.now + 2 * SECOND)
+        assert world.newest_view.places[-1].learners == (), "the story needs this"
+        new = world.machines["n1"]
+        request = wire.Pop("work", 9)
+        said = stage.ask(new, request)
+    codes = [said.code] if isinstance(said, wire.Failure) else []
+    _until(world, lambda: "work" in new.loom.engine.state.queues, 20 * SECOND)
+    world.run(world.now + 2 * SECOND)
+    found = 0
+    for machine in world.machines.values():
+        popped = stage.ask(machine, request)
+        assert isinstance(popped, wire.Popped)
+        found += sum(lent.count for lent in popped.lent)
+    return codes, found
+
+
+def test_a_node_that_the_catalogue_has_not_reached_denies_no_queue(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert _a_cluster_of_one_grows(monkeypatch) == (["UNAVAILABLE"], 4)
+
+
+def test_if_it_took_its_own_for_all_messages_would_be_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with planted("records_not_counted"):
+        assert _a_cluster_of_one_grows(monkeypatch) == (["QUEUE_NOT_FOUND"], 2)
