@@ -107,7 +107,7 @@ class Network:
         """A command's output; raises CalledProcessError when it fails."""
         done = subprocess.run(
             [*self.within(host), *command],
-            capture_output=True, text=True, check=True, timeout=60, **options,
+            capture_output=True, text=True, check=True, timeout=200, **options,
         )  # fmt: skip
         return str(done.stdout)
 

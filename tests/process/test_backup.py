@@ -138,7 +138,7 @@ def fill(client: weft.Client) -> None:
         found.nack()
     still.push(b"late", delay_ms=3_600_000)
     client.queue("frail").push(b"bad")
-    found = client.queue("frail").pop(wait_ms=1000)
+    found = client.queue("frail").pop(wait_ms=60_000)
     assert found is not None
     found.nack(reason="broken")
     for number in range(3):
@@ -150,7 +150,7 @@ def _as_it_was(made: Cluster) -> None:
     still = client.queue("still")
     assert still.stats().settings.retention_ms == 86_400_000
     assert still.stats().delayed == 1
-    message = still.pop(wait_ms=1000)
+    message = still.pop(wait_ms=60_000)
     assert message is not None, still.stats()
     assert (message.body, message.headers, message.key) == (b"twice", {"a": "b"}, "k")
     assert message.deliveries == 3
@@ -159,7 +159,7 @@ def _as_it_was(made: Cluster) -> None:
     (letter,) = dead.peek()
     assert letter.dead_reason == "1 deliveries, the last one nacked: broken"
     assert dead.redrive() == 1
-    assert [m.body for m in client.queue("frail").pop_many(10, wait_ms=1000)] == [b"bad"]
+    assert [m.body for m in client.queue("frail").pop_many(10, wait_ms=60_000)] == [b"bad"]
     assert [client.kv.lookup(f"key {n}") for n in range(3)] == [b"0", b"1", b"2"]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from weft.dht import steward
+from weft.dht import planner, steward
 from weft.dht.planner import Step
 from weft.proto import wire
 
@@ -146,18 +146,20 @@ def _a_cluster_of_one_grows(monkeypatch: pytest.MonkeyPatch) -> tuple[list[str],
     stage.make(stage.queue)
     for number in range(4):
         stage.push(number)
-    next_step = steward.step
     with monkeypatch.context() as patched:
-        patched.setattr(steward, "step", lambda n, *more: Step() if n == 4 else next_step(n, *more))
+        patched.setattr(
+            steward, "step", lambda n, *more: Step() if n == 4 else planner.step(n, *more)
+        )
         world.join("n1")
-        _until(world, lambda: world.machines["n1"].loom.leads > 1, 20 * SECOND)
+        new = world.machines["n1"]
+        _until(world, lambda: "" if new.loom.leads > 1 else "leads nothing", 20 * SECOND)
         world.run(world.now + 2 * SECOND)
         assert world.newest_view.places[-1].learners == (), "the story needs this"
-        new = world.machines["n1"]
         request = wire.Pop("work", 9)
         said = stage.ask(new, request)
     codes = [said.code] if isinstance(said, wire.Failure) else []
-    _until(world, lambda: "work" in new.loom.engine.state.queues, 20 * SECOND)
+    known = new.loom.engine.state.queues
+    _until(world, lambda: "" if "work" in known else "does not know it", 20 * SECOND)
     world.run(world.now + 2 * SECOND)
     found = 0
     for machine in world.machines.values():
