@@ -6,7 +6,7 @@ import pytest
 
 from weft.dht import planner, steward
 from weft.dht.planner import Step
-from weft.proto import wire
+from weft.proto import streams, wire
 
 from . import faults
 from .planted import planted
@@ -41,6 +41,40 @@ def test_a_primary_that_was_replaced_lends_nothing() -> None:
 def test_without_the_barrier_it_lends_what_was_acked() -> None:
     with planted("no_barrier"), pytest.raises(Violation, match="11: "):
         _a_replaced_primary_is_asked()
+
+
+def _a_replaced_home_is_asked() -> wire.AnyAnswer | None:
+    """What a subscription's old home says of a reservation that was given back at the new one. It
+    changes nothing to say so: there is no entry that would have to be committed first."""
+    stage = Stage(3, 1)
+    stage.make(stage.queue)
+    stage.push(0)
+    old = stage.primary(0)
+    opened = stage.ask(old, streams.OpenSubscription("work", "sub", 3_600_000, 1))
+    assert isinstance(opened, streams.Opened)
+    made = stage.ask(old, streams.Reserve("work", "sub", opened.epoch, 1, 10, 1 << 20))
+    assert isinstance(made, streams.Reserved)
+    describe = streams.DescribeReservation("work", "sub", 1)
+    assert stage.ask(old, describe) == made
+    stage.cut_off(old.name)
+    stage.world.run(stage.world.now + 4 * SECOND)
+    new = stage.primary(0)
+    assert new is not old
+    assert isinstance(stage.ask(new, streams.ReleaseAll("work", "sub")), wire.Done)
+    lost = stage.ask(new, describe)
+    assert isinstance(lost, wire.Failure)
+    assert lost.code == "RESERVATION_LOST"
+    assert old.loom.core.serving(0), "it knows nothing of all that"
+    return stage.ask(old, describe)
+
+
+def test_a_home_that_was_replaced_says_nothing_of_its_reservations() -> None:
+    assert _a_replaced_home_is_asked() is None
+
+
+def test_without_that_check_it_shows_what_others_may_have_taken() -> None:
+    with planted("not_sure"):
+        assert isinstance(_a_replaced_home_is_asked(), streams.Reserved)
 
 
 def _a_primary_that_grows_its_set_is_asked() -> None:
