@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 import weft
+from tests.contract.served import eventually
 from weft.client.cli.main import cli
 from weft.errors import LeaseLost, WeftError
 from weft.proto import weft_pb2 as pb
@@ -37,7 +38,7 @@ class Load:
     """Pushes and acks all the while, and knows what was confirmed when."""
 
     def __init__(self, made: Cluster) -> None:
-        self._client = weft.connect(made.servers)
+        self._client = weft.connect(made.servers, timeout_ms=100_000)
         self._queue = self._client.queue("busy")
         self.acked: dict[bytes, float] = {}
         self.ack_tried: dict[bytes, float] = {}
@@ -96,6 +97,7 @@ def test_a_cluster_in_use_to_a_file_and_into_another_one(tmp_path: Path, other: 
         client = made.client()
         fill(client)
         with Load(made) as load:
+            eventually(lambda: bool(load.acked))
             time.sleep(0.5)
             killer = threading.Timer(0.1, made.kill, [2])
             killer.start()
