@@ -71,7 +71,10 @@ def test_a_client_outlives_a_kill_and_a_silence(three: Cluster, name: str) -> No
         message = queue.pop(wait_ms=PATIENT_MS)
         pusher.join()
         assert message is not None
-        message.ack()
+        try:
+            message.ack()
+        except weft.LeaseLost:  # a node that is slow to answer may be taken for dead
+            assert take_all(queue, 1) == [b"late"]
 
         second = [b"b%d" % number for number in range(60)]
         for body in second[:30]:
