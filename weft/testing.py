@@ -34,7 +34,7 @@ __all__ = ["Cluster", "NodeProcess", "cluster"]
 
 #: More than a machine that runs tests can carry.
 NODES_MAX: Final = 32
-SETTLE_S: Final = 60.0
+SETTLE_S: Final = 120.0
 _LOOK_S: Final = 0.1
 _TRIES_MAX: Final = 5
 

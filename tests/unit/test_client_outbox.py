@@ -109,13 +109,13 @@ async def test_a_batch_leaves_when_it_has_waited() -> None:
     rig = Rig(linger_ms=10)
     rig.outbox.put(b"a")
     assert not rig.outbox.busy
-    for _ in range(500):
+    for _ in range(10_000):
         await asyncio.sleep(0.01)
         if rig.store.batches:
             break
     assert rig.bodies() == [[b"a"]]
     rig.outbox.put(b"b")
-    for _ in range(500):
+    for _ in range(10_000):
         await asyncio.sleep(0.01)
         if len(rig.store.batches) == 2:
             break
