@@ -136,9 +136,9 @@ class Core:
 
     # --- start ----------------------------------------------------------------------------
 
-    def found(self, member: Member) -> None:
+    def found(self, member: Member, learners: int = 1) -> None:
         """The first node of a new cluster. Called once, on an empty store, before `recover`."""
-        first = views.found(self.node, member, self.catalogue)
+        first = views.found(self.node, member, self.catalogue, learners)
         self._save_vote(Vote((0, 0, self.node), (0, 0, self.node), first))
         self._overlay.put(_VIEW, _encode(first))
 
