@@ -4,11 +4,14 @@
 
 All nodes run on this machine, so this says nothing about throughput: it counts. Three kinds of work
 are done through one Python client, in slices that take turns: *push* batches that stay; *pop and
-ack* them all; and *flow*, each batch popped and acked as soon as it was pushed, as where consumers
-keep up. Before and after each slice the CPU time of all node processes is read (of each thread, in
-nanoseconds) and what nodes have said to each other (messages and bytes on the wire). A slice ends
-when what comes late, as a learner's copy, is done. What the cluster spends on itself at rest is
-measured before each slice and taken off.
+ack* them all; and *flow*, as many batches as there are nodes pushed, popped and acked, and again,
+as where consumers keep up. Every node gets the same load in a cluster of any size (`--rate` batches
+a second): a process that is seldom called costs more each time, for its memory is not in the
+processor's caches any more, and that is the machine's matter and not the cluster's. Before and
+after each slice the CPU time of all node processes is read (of each thread, in nanoseconds) and
+what nodes have said to each other (messages and bytes on the wire). A slice ends when what comes
+late, as a learner's copy, is done. What the cluster spends on itself at rest is measured before
+each slice and taken off.
 
 Sizes take turns, and each is started anew in every round; figures are medians over all slices of a
 size. A cluster is measured when its plan is reached: until then partitions move.
@@ -68,6 +71,15 @@ class Used:
             self.bytes - rest.bytes * share,
             self.at,
         )
+
+
+@dataclass
+class Load:
+    """Batches a second for each node, how long, and how large they are."""
+
+    rate: float
+    seconds: float
+    batch: int
 
 
 @dataclass
@@ -134,27 +146,45 @@ def _cpu_us(pid: int) -> float:
 
 
 class Work:
-    def __init__(self, queue: Queue, messages: int, batch: int) -> None:
+    """What is done in a slice, at an even pace."""
+
+    def __init__(self, queue: Queue, nodes: int, load: Load) -> None:
         self._queue = queue
-        self._batches = messages // batch
-        self._batch = batch
-        self.messages = self._batches * batch
+        self._lot = nodes
+        self._batch = load.batch
+        self._rate = load.rate * nodes
+        self._batches = int(self._rate * load.seconds) // nodes * nodes
+        self.messages = self._batches * load.batch
 
     def push(self) -> None:
-        for _ in range(self._batches):
-            self._queue.push_many([BODY] * self._batch)
+        for _ in self._paced(self._batches):
+            self._push()
 
     def pop(self) -> None:
         left = self.messages
+        for _ in self._paced(self._batches):
+            left -= self._pop()
         while left:
             left -= self._pop()
 
     def flow(self) -> None:
-        for _ in range(self._batches):
-            self._queue.push_many([BODY] * self._batch)
-            left = self._batch
+        for _ in self._paced(self._batches // self._lot, self._lot):
+            for _ in range(self._lot):
+                self._push()
+            left = self._lot * self._batch
             while left:
                 left -= self._pop()
+
+    def _paced(self, count: int, lot: int = 1) -> Iterator[None]:
+        """So many times, as fast as `lot` batches go each time; late is late, never faster."""
+        due = time.monotonic()
+        for _ in range(count):
+            time.sleep(max(0.0, due - time.monotonic()))
+            due = max(due, time.monotonic() - lot / self._rate) + lot / self._rate
+            yield
+
+    def _push(self) -> None:
+        self._queue.push_many([BODY] * self._batch)
 
     def _pop(self) -> int:
         got = self._queue.pop_many(self._batch, wait_ms=1000)
@@ -182,7 +212,7 @@ def reach_plan(meter: Meter, made: Cluster, nodes: int) -> None:
 
 
 def measure(
-    nodes: int, learners: int, messages: int, batch: int, slices: int
+    nodes: int, learners: int, load: Load, slices: int
 ) -> Iterator[tuple[str, Cost, float]]:
     """(kind of work, cost, cores at rest) of each slice."""
     with ExitStack() as ends:
@@ -191,7 +221,7 @@ def measure(
         reach_plan(meter, made, nodes)
         client = ends.enter_context(weft.connect(made.servers))
         client.create_queue(QUEUE)
-        work = Work(client.queue(QUEUE), messages, batch)
+        work = Work(client.queue(QUEUE), nodes, load)
         work.flow()  # connections, caches, first looks
         for _ in range(slices):
             for name in ("push", "pop", "flow"):
@@ -248,12 +278,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--nodes", default="1,2,4,8,16", help="sizes, with commas")
     parser.add_argument("--learners", default="0,1", help="with so many learners, with commas")
-    parser.add_argument("--messages", type=int, default=100_000, help="in one slice")
+    parser.add_argument("--rate", type=float, default=6, help="batches a second for each node")
+    parser.add_argument("--seconds", type=float, default=4, help="of one slice")
     parser.add_argument("--batch", type=int, default=1_000)
     parser.add_argument("--slices", type=int, default=3, help="of each kind, in one round")
     parser.add_argument("--rounds", type=int, default=3, help="every size is started so often")
     parser.add_argument("--json", type=Path, help="where to write the figures")
     asked = parser.parse_args()
+    load = Load(asked.rate, asked.seconds, asked.batch)
     sizes = [
         (nodes, learners)
         for learners in map(int, asked.learners.split(","))
@@ -264,7 +296,7 @@ def main() -> int:
     for number in range(asked.rounds):
         for size in sizes:
             began = time.monotonic()
-            for kind, cost, cores in measure(*size, asked.messages, asked.batch, asked.slices):
+            for kind, cost, cores in measure(*size, load, asked.slices):
                 costs[size].setdefault(kind, []).append(cost)
                 rest[size].append(cores)
             took = time.monotonic() - began
