@@ -11,7 +11,8 @@ processor's caches any more, and that is the machine's matter and not the cluste
 after each slice the CPU time of all node processes is read (of each thread, in nanoseconds) and
 what nodes have said to each other (messages and bytes on the wire). A slice ends when what comes
 late, as a learner's copy, is done. What the cluster spends on itself at rest is measured before
-each slice and taken off.
+each slice and taken off; messages on the wire are counted without those that go to everyone five
+times a second in any case, whatever else is in them.
 
 Sizes take turns, and each is started anew in every round; figures are medians over all slices of a
 size. A cluster is measured when its plan is reached: until then partitions move.
@@ -129,7 +130,7 @@ class Meter:
     def _said(self) -> tuple[int, int]:
         statuses = [client.status() for client in self._clients]
         return (
-            sum(status.peer_messages for status in statuses),
+            sum(status.peer_messages - status.peer_pings for status in statuses),
             sum(status.peer_bytes for status in statuses),
         )
 

@@ -477,6 +477,8 @@ class StatusInfo(Answer, frozen=True, tag="status"):
     stolen: int = 0
     #: The node's clock, in milliseconds since 1970.
     now_ms: int = 0
+    #: Of the messages to other nodes those that go out in any case: there was a ping in them.
+    peer_pings: int = 0
 
 
 AnyAnswer = (

@@ -411,6 +411,7 @@ class Node:
             self._loom.popping.hops,
             self._loom.popping.loot.stolen,
             self._clock.now_us() // 1000,
+            self._peers.pings,
         )
 
 

@@ -260,6 +260,7 @@ def status(answer: wire.StatusInfo) -> pb.StatusResponse:
         hops=answer.hops,
         stolen=answer.stolen,
         now_ms=answer.now_ms,
+        peer_pings=answer.peer_pings,
     )
 
 
