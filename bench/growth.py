@@ -39,7 +39,7 @@ QUEUE = "growth"
 BODY = b"x" * 128
 #: Longer than what is not waited for takes: two pings there, two back, and a look.
 LATE_S = 1.0
-REST_S = 2.0
+REST_S = 1.5
 #: How long a cluster may take to reach its plan, and how long it must then be still.
 PLAN_S_MAX = 300.0
 STILL_S = 3.0
