@@ -13,7 +13,7 @@ _TELL_TIMES: Final = 3
 
 
 class Follower:
-    __slots__ = ("lazy", "match", "next", "sending", "since", "still", "stuck", "told")
+    __slots__ = ("lazy", "match", "next", "ripe", "sending", "since", "still", "stuck", "told")
 
     def __init__(self, since: int = 0) -> None:
         #: The version of the view in which it became a learner; 0 if it follows since the epoch
@@ -29,6 +29,8 @@ class Follower:
         #: Its match when something was last said again, and how often it was the same.
         self.stuck = -2
         self.still = 0
+        #: The log's end at the last ping: what came later does not go to a learner yet.
+        self.ripe = 0
         #: What is under way to it, if anything, is answered when there is a ping anyway.
         self.lazy = False
         #: The state on its way to it, if it needs all of it.

@@ -195,13 +195,9 @@ class Replica:
             return
         before = message.first - 1
         if self.log.base <= before <= self.log.end:
-            self._send(
-                sender,
-                Fetched(
-                    self.number, message.epoch, (before, self.log.epoch_at(before)),
-                    self.log.entries(message.first, ENTRIES_MAX),
-                ),
-            )  # fmt: skip
+            previous = (before, self.log.epoch_at(before))
+            entries = self.log.entries(message.first, ENTRIES_MAX)
+            self._send(sender, Fetched(self.number, message.epoch, previous, entries))
 
     def append(self, sender: str, message: Append) -> None:
         if not self._promise(message.epoch):
@@ -477,11 +473,13 @@ class Replica:
         return not follower.under_way and self.log.end - follower.level >= ENTRIES_MAX
 
     def feed(self) -> None:
-        """There is a ping for everyone: what has gathered for learners goes with it."""
-        if self.role is Role.ACTIVE:
-            for learner in self.place.learners:
-                if not self._follows[learner].under_way:
-                    self._ship(learner)
+        """There is a ping for everyone: what has gathered for learners goes with it, if it was
+        there at the last one. Most messages are gone by then, and need not be copied."""
+        for learner in self.place.learners if self.role is Role.ACTIVE else ():
+            follower = self._follows[learner]
+            ripe, follower.ripe = follower.ripe, self.log.end
+            if not follower.under_way and ripe > follower.level:
+                self._ship(learner, upto=ripe)
 
     def news(self, name: str) -> int | None:
         """The commit, if a follower that is level is to be told so."""
@@ -561,7 +559,7 @@ class Replica:
         level = max(level, self.applied - KEEP_MAX)
         return min([level, *(each.sending.at[0] for each in follows if each.sending is not None)])
 
-    def _ship(self, name: str, *, even_empty: bool = False) -> None:
+    def _ship(self, name: str, *, even_empty: bool = False, upto: int = 0) -> None:
         follower = self._follows[name]
         first = follower.next
         if first is None or follower.sending is not None:
@@ -569,13 +567,14 @@ class Replica:
         if first <= self.log.base:
             self._send_state(name)
             return
-        entries = self.log.entries(first, ENTRIES_MAX)
+        upto = upto or self.log.end
+        entries = self.log.entries(first, min(ENTRIES_MAX, upto - first + 1))
         if entries or even_empty:
             before = (first - 1, self.log.epoch_at(first - 1))
             follower.next = first + len(entries)
             follower.told = self.committed, 0
             # What does not bring it to the end is answered at once: there is more to come.
-            last = follower.next > self.log.end and 0 < len(entries) < ENTRIES_MAX
+            last = follower.next > upto and 0 < len(entries) < ENTRIES_MAX
             follower.lazy, follower.still = last and self._is_lazy(name), 0
             about = (self.committed, self._trim_point(), follower.since, follower.lazy)
             self._send(name, Append(self.number, self.place.epoch, before, entries, *about))

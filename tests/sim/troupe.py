@@ -139,6 +139,7 @@ class Troupe:
         replica = self.players[name].replica
         replica.say_again()
         replica.feed()
+        replica.feed()  # what was there at the last ping
         self.end(name)
         for follower in replica.followers:
             if (lsn := replica.news(follower)) is not None:
