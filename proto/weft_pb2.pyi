@@ -564,20 +564,22 @@ class PlacesResponse(_message.Message):
     def __init__(self, cluster: _Optional[str] = ..., version: _Optional[int] = ..., min_sync: _Optional[int] = ..., voters: _Optional[_Iterable[str]] = ..., nodes: _Optional[_Iterable[_Union[Node, _Mapping]]] = ..., places: _Optional[_Iterable[_Union[Place, _Mapping]]] = ...) -> None: ...
 
 class JoinRequest(_message.Message):
-    __slots__ = ("node", "grpc", "zmq", "peer", "key", "witness")
+    __slots__ = ("node", "grpc", "zmq", "peer", "key", "witness", "peer_version")
     NODE_FIELD_NUMBER: _ClassVar[int]
     GRPC_FIELD_NUMBER: _ClassVar[int]
     ZMQ_FIELD_NUMBER: _ClassVar[int]
     PEER_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     WITNESS_FIELD_NUMBER: _ClassVar[int]
+    PEER_VERSION_FIELD_NUMBER: _ClassVar[int]
     node: str
     grpc: str
     zmq: str
     peer: str
     key: str
     witness: bool
-    def __init__(self, node: _Optional[str] = ..., grpc: _Optional[str] = ..., zmq: _Optional[str] = ..., peer: _Optional[str] = ..., key: _Optional[str] = ..., witness: bool = ...) -> None: ...
+    peer_version: int
+    def __init__(self, node: _Optional[str] = ..., grpc: _Optional[str] = ..., zmq: _Optional[str] = ..., peer: _Optional[str] = ..., key: _Optional[str] = ..., witness: bool = ..., peer_version: _Optional[int] = ...) -> None: ...
 
 class JoinResponse(_message.Message):
     __slots__ = ("cluster", "partitions", "view")

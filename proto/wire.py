@@ -248,6 +248,8 @@ class Join(Request, frozen=True, tag="join"):
     key: str
     #: It has a vote and holds no data.
     witness: bool = False
+    #: The version of what it says to other nodes.
+    version: int = 1
 
 
 class Leave(Request, frozen=True, tag="leave"):
