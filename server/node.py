@@ -42,7 +42,7 @@ from .ask import OnAnswer
 from .audit import Audit, audited
 from .clock import Clock
 from .compaction import Compaction
-from .config import Config
+from .config import LEARNERS_DEFAULT, Config
 from .engine.state import Answered
 from .figures import Figures, Labels, of_queues
 from .inbox import Asked, Inbox
@@ -137,10 +137,15 @@ class Node:
     def start(self, on_end: Callable[[], None] = lambda: None) -> None:
         """Rebuilds what it knows from the store, then serves. `on_end` is called when it ends."""
         self._on_end = on_end
-        loom = self._loom
+        loom, wanted = self._loom, self._config.learners
         if not self._config.seeds and not loom.core.founded:
-            loom.found(self._member())
+            loom.found(self._member(), LEARNERS_DEFAULT if wanted < 0 else wanted)
         loom.recover(self._clock.now_us())
+        if 0 <= wanted != loom.view.learners:
+            raise InvalidArgument(
+                f"learners is {wanted}, and this cluster was made with {loom.view.learners}, which "
+                "stays: leave it out"
+            )
         for _ in range(_FIRST_ROUNDS_MAX):
             # Whoever is alone in its cluster leads all of it before the first request.
             if len(loom.view.members) != 1 or loom.leads == len(loom.view.places):
@@ -406,6 +411,7 @@ class Node:
             self._loom.popping.hops,
             self._loom.popping.loot.stolen,
             self._clock.now_us() // 1000,
+            self._peers.pings,
         )
 
 

@@ -77,6 +77,8 @@ class Cluster:
         settings = dict(self._settings)
         if number in self._witnesses:
             settings["witness"] = True
+        if number:
+            settings.pop("learners", None)  # the first one founds the cluster
         _ports_file(node.data).write_text(json.dumps(node.ports))
         self._starter.submit(node.spawn, settings, self._seeds(number)).result()
         node.await_serving()

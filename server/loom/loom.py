@@ -140,9 +140,9 @@ class Loom:
         self.engine.begin(now)
         self.engine.load_queues()
 
-    def found(self, member: Member) -> None:
+    def found(self, member: Member, learners: int = 1) -> None:
         """The first node of a new cluster; before `recover`."""
-        self.core.found(member)
+        self.core.found(member, learners)
 
     def begin(self, now: int) -> None:
         self.now = now

@@ -11,9 +11,10 @@ from typing import Any
 
 import grpc
 import pytest
+import zmq
 
 from tests.contract.fake_cluster import CLUSTER, FakeCluster, fake_cluster
-from tests.contract.served import eventually
+from tests.contract.served import eventually, refused, serve
 from weft.errors import (
     ConnectionLost,
     InvalidArgument,
@@ -31,6 +32,7 @@ from weft.server import join as joining
 from weft.server.address import Address
 from weft.server.config import Config
 from weft.server.join import Join, Newcomer, is_known, open_directory
+from weft.server.peers import PEER_VERSION
 
 GRPC, ZMQ = Address("127.0.0.1", 7000), Address("127.0.0.1", 7001)
 
@@ -286,3 +288,24 @@ def test_without_seeds_nothing_is_asked(tmp_path: Path) -> None:
     made.enter(Newbie(), time.sleep, nobody_refuses)
     made.close()
     assert not made.wanted
+
+
+def test_a_node_of_another_version_is_refused_by_a_real_one(tmp_path: Path) -> None:
+    """It would be a member that nobody hears: what it says to others would be dropped."""
+    served = serve(tmp_path)
+    try:
+        public = zmq.curve_keypair()[0].decode()
+        me = pb.JoinRequest(
+            node="0123456789abcdef", grpc="127.0.0.1:1", zmq="127.0.0.1:2", peer="127.0.0.1:3",
+            key=public, peer_version=PEER_VERSION + 1,
+        )  # fmt: skip
+        says = f"speaks version {PEER_VERSION + 1} with other nodes, this cluster version"
+        refused(lambda: served.cluster.Join(me), InvalidArgument, says)
+        assert len(served.cluster.View(pb.ViewRequest()).nodes) == 1
+    finally:
+        served.close()
+
+
+def test_a_newcomer_says_which_version_it_speaks(fake: FakeCluster, tmp_path: Path) -> None:
+    join(config(tmp_path, fake.address), Newbie()).close()
+    assert [each.peer_version for each in fake.joins] == [PEER_VERSION]

@@ -214,3 +214,18 @@ def test_two_and_a_witness(tmp_path: Path) -> None:
         other = made.node(0).id
         eventually(lambda: {p.sync[0] for p in standing(made, 0).places.places} == {other})
         assert drain(made) == list(range(COUNT + 10))
+
+
+def test_a_cluster_without_learners(tmp_path: Path) -> None:
+    """As it was made, so it stays, whoever joins; and nobody says otherwise later."""
+    with cluster(3, data=tmp_path, durability="os", learners=0) as made:
+        made.settled()
+        # But of the catalogue: everyone follows that.
+        eventually(lambda: sum(each.learns for each in standing(made).nodes) == 1)
+        fill(made)
+        assert drain(made) == list(range(COUNT))
+        first = made.node(0)
+        made.stop(0)
+        first.spawn({"durability": "os", "learners": 1}, [])
+        with pytest.raises(weft.errors.Unavailable, match="was made with 0, which stays"):
+            first.await_serving()

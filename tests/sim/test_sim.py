@@ -19,7 +19,7 @@ KEPT = [
     if line and not line.startswith("#")
 ]
 #: Fresh seeds in one run of the tests; `make sim SEEDS=n` runs more.
-FRESH = int(os.environ.get("WEFT_SIM_SEEDS", "300"))
+FRESH = int(os.environ.get("WEFT_SIM_SEEDS", "2000"))
 
 
 @pytest.mark.timeout(900)
