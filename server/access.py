@@ -72,6 +72,10 @@ _NEEDS: Final[dict[type, str]] = {
 _FIGURES: Final = (
     wire.DescribeQueue, wire.Where, streams.SubscriptionStats, streams.ListSubscriptions,
 )  # fmt: skip
+#: Verbs of the data path, each about one queue: what was once allowed is remembered.
+_OFTEN: Final = (wire.Push, wire.Pop, wire.Ack, wire.Nack, wire.Extend)
+#: Decisions that are remembered; beyond that it begins anew.
+ALLOWED_MAX: Final = 4_096
 #: Verbs that any principal may use.
 _FOR_ALL: Final = (wire.View, wire.Status, wire.ClusterStatus)
 #: Verbs that need ``admin:*``.
@@ -115,6 +119,10 @@ class Limits:
     #: Queues that its admin grants name.
     queues: int = 0
 
+    @property
+    def on_pushes(self) -> bool:
+        return bool(self.rate or self.bytes_rate)
+
 
 @dataclass(frozen=True, slots=True)
 class Principal:
@@ -124,7 +132,10 @@ class Principal:
 
 
 class Tokens(Protocol):
-    """Who shows this token; None when nobody may. Called from several threads."""
+    """Who shows this token; None when nobody may. Called from several threads.
+
+    It is the same object for as long as nothing about the principal has changed.
+    """
 
     def principal(self, token: str) -> Principal | None: ...
 
@@ -148,10 +159,25 @@ class Access:
 
     def __init__(self, tokens: Tokens) -> None:
         self._tokens = tokens
+        #: Who was allowed what. The principal is looked up each time: when its token is revoked,
+        #: expires or gets other grants, it is none, or another object.
+        self._allowed: dict[tuple[str, type, str], Principal] = {}
 
     def check(self, token: str, request: wire.AnyRequest) -> Principal:
         """Who it is. Raises Unauthenticated or PermissionDenied; nothing was done then."""
         principal = self._known(token)
+        if not isinstance(request, _OFTEN):
+            self._check(principal, request)
+            return principal
+        key = principal.name, type(request), request.queue
+        if self._allowed.get(key) is not principal:
+            self._check(principal, request)
+            if len(self._allowed) >= ALLOWED_MAX:
+                self._allowed.clear()
+            self._allowed[key] = principal
+        return principal
+
+    def _check(self, principal: Principal, request: wire.AnyRequest) -> None:
         for name in _names(request):
             if not allow(principal, type(request), name):
                 verb = type(request).__name__
@@ -159,7 +185,6 @@ class Access:
                     f"{principal.name} may not {verb} {name[:100]!r}: ask for a token with such a "
                     "grant (weft token create)"
                 )
-        return principal
 
     def whose(self, token: str) -> Principal | None:
         """For the audit log."""

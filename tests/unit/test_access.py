@@ -18,7 +18,7 @@ from weft.client.cli.main import cli
 from weft.errors import InvalidArgument, PermissionDenied, Unauthenticated
 from weft.proto import streams, wire
 from weft.proto.settings import Settings
-from weft.server import tokens
+from weft.server import access, tokens
 from weft.server.access import PERMISSIONS, Access, Grant, Principal, allow
 from weft.server.token_command import expiry
 from weft.server.tokens import TokenFile
@@ -131,6 +131,9 @@ class Fixed:
     def __init__(self, *grants: str) -> None:
         self._principal = who(*grants)
 
+    def become(self, *grants: str) -> None:
+        self._principal = who(*grants)
+
     def principal(self, token: str) -> Principal | None:
         return self._principal if token == "good" else None
 
@@ -143,6 +146,46 @@ def test_no_token_and_a_wrong_one_are_told_apart_from_a_weak_one() -> None:
             door.check(token, wire.View())
     with pytest.raises(PermissionDenied, match="somebody may not Pop 'orders'"):
         door.check("good", wire.Pop("orders", 1))
+
+
+def test_what_was_allowed_is_asked_for_once_and_nothing_else_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[tuple[type, str]] = []
+
+    def counted(principal: Principal, verb: type, name: str) -> bool:
+        asked.append((verb, name))
+        return allow(principal, verb, name)
+
+    monkeypatch.setattr(access, "allow", counted)
+    door = Access(Fixed("push:orders", "consume:orders"))
+    for _ in range(3):
+        door.check("good", wire.Push("orders", 1, 1, 1))
+        door.check("good", wire.Pop("orders", 1))
+    assert asked == [(wire.Push, "orders"), (wire.Pop, "orders")]
+    for _ in range(2):  # no refusal is remembered, nor taken for another queue's or verb's leave
+        for request in (wire.Push("others", 1, 1, 1), wire.PurgeQueue("orders")):
+            with pytest.raises(PermissionDenied):
+                door.check("good", request)
+    with pytest.raises(Unauthenticated):
+        door.check("bad", wire.Push("orders", 1, 1, 1))
+
+
+def test_other_grants_count_at_once() -> None:
+    fixed = Fixed("push:orders")
+    door = Access(fixed)
+    door.check("good", wire.Push("orders", 1, 1, 1))
+    fixed.become("push:others")
+    with pytest.raises(PermissionDenied):
+        door.check("good", wire.Push("orders", 1, 1, 1))
+    door.check("good", wire.Push("others", 1, 1, 1))
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    door = Access(Fixed("push:*"))
+    for number in range(2 * access.ALLOWED_MAX + 10):
+        door.check("good", wire.Push(f"q{number}", 1, 1, 1))
+        assert len(door._allowed) <= access.ALLOWED_MAX
 
 
 def test_a_dead_letter_queue_is_written_to_so_it_must_be_allowed() -> None:
@@ -199,6 +242,7 @@ def test_a_token_expires(file: Path) -> None:
     now = [999.0]
     found = TokenFile(str(file), lambda: now[0])
     assert found.principal(token)
+    assert found.principal(token)  # remembered
     now[0] = 1000.0
     assert found.principal(token) is None
 
@@ -207,8 +251,10 @@ def test_a_running_node_sees_changes(file: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(tokens, "LOOK_S", 0.0)
     first = make(file)
     found = TokenFile(str(file))
+    assert found.principal(first) is found.principal(first)
     second = make(file, "second")
     assert found.principal(second)
+    assert found.principal(first)  # remembered when it is revoked
     tokens.revoke(file, "shop")
     assert found.principal(first) is None
     assert found.principal(second)

@@ -1,0 +1,171 @@
+"""What an operation costs, in counts that no clock changes, and two coarse ratios: see `bounds`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.costs import bounds, copies, inside, instructions, ratios, system
+from tests.costs.engine_run import QUEUE, EngineRun
+from tests.costs.operations import BATCH, BATCH_BYTES, Plan
+from tests.costs.relay import Parser, Way
+from tests.engine.rig import Asked
+from weft.persistence import layout, segments
+from weft.persistence.leveldb import LevelStore
+from weft.persistence.store import Change
+from weft.proto import wire
+
+pytestmark = pytest.mark.process
+
+
+# --- counts -----------------------------------------------------------------------------------
+
+
+def test_python_wire_and_store(tmp_path: Path) -> None:
+    found = inside.measure(tmp_path / "node", Plan())
+    bounds.held(found)
+    # A counter that counts nothing would hold every bound.
+    assert found["batch push: bytes sent"] > BATCH_BYTES
+    assert found["batch pop+ack: bytes answered"] > BATCH_BYTES
+    assert found["batch push: bytes to the store"] > BATCH_BYTES
+    for operation in ("push", "pop+ack", "batch push", "batch pop+ack"):
+        assert found[f"{operation}: store writes, synced"] >= 1, "answered before a synced write"
+        assert found[f"{operation}: messages on the wire"] >= 2
+        assert found[f"{operation}: Python calls, client"] > 10
+        assert found[f"{operation}: Python calls, node"] > 10
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[tuple[int, system.Caller]]:
+    with system.pair(Plan(100, 30)) as both:
+        yield both
+
+
+def test_reads_and_writes_by_the_kernels_books(pair: tuple[int, system.Caller]) -> None:
+    found = system.books(*pair)
+    bounds.held(found)
+    assert found["batch push: bytes written, node"] > BATCH_BYTES
+
+
+def test_system_calls_by_strace(pair: tuple[int, system.Caller]) -> None:
+    try:
+        found = system.traced(*pair)
+    except system.NoStrace as why:
+        pytest.skip(str(why))
+    bounds.held(found)
+    for operation in ("push", "pop+ack", "batch push", "batch pop+ack"):
+        assert found[f"{operation}: syncs, node"] >= 1, "acknowledged without a sync"
+        assert found[f"{operation}: system calls, client"] > 2
+
+
+def test_instructions_by_callgrind(tmp_path: Path) -> None:
+    try:
+        found = instructions.measure(tmp_path)
+    except instructions.NoCallgrind as why:
+        pytest.skip(str(why))
+    bounds.held(found)
+    assert found["batch push: instructions"] > found["push: instructions"] > 0
+
+
+# --- copies -----------------------------------------------------------------------------------
+
+
+def test_payloads_held_at_once(tmp_path: Path) -> None:
+    found = copies.measure(tmp_path / "node")
+    bounds.held(found)
+    assert found["batch push: payloads held at once"] > 1
+    assert found["batch pop+ack: payloads held at once"] > 1
+
+
+def test_the_engine_copies_a_payload_once() -> None:
+    """For the store, behind its checksum. What a pop sends is the very object that came."""
+    run = EngineRun()
+    payload = wire.encode(wire.Payload(BATCH))
+    written: list[Change] = []
+    write = run.rig.store.write
+
+    def spy(changes: list[Change], *, sync: bool) -> None:
+        written.extend(changes)
+        write(changes, sync=sync)
+
+    run.rig.store.write = spy  # type: ignore[method-assign]
+    run.rig.round(Asked(wire.Push(QUEUE, 7, 1, len(BATCH)), (payload,)))
+    (stored,) = [value for key, value in written if key[:1] == layout.BODY]
+    assert stored is not None
+    assert stored.endswith(payload)
+    (answered,) = run.rig.round(Asked(wire.Pop(QUEUE, len(BATCH))))
+    assert answered.payload[0] is payload
+
+
+def test_the_store_hands_a_large_payload_to_the_system_as_it_came(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    payload = wire.encode(wire.Payload(BATCH))
+    assert len(payload) >= segments.LARGE_BYTES
+    seen: list[bytes] = []
+    writev: Callable[[int, Sequence[bytes]], int] = os.writev
+
+    def spy(fd: int, buffers: Sequence[bytes]) -> int:
+        seen.extend(buffers)
+        return writev(fd, buffers)
+
+    store = LevelStore(tmp_path / "store", create=True)
+    try:
+        monkeypatch.setattr(os, "writev", spy)
+        store.write([(layout.body(1, 1), payload)], sync=True)
+        assert any(buffer is payload for buffer in seen)
+    finally:
+        store.close()
+
+
+# --- ratios -----------------------------------------------------------------------------------
+
+
+def test_ratios_to_the_machines_floors() -> None:
+    found = ratios.measure()
+    bounds.held(found)
+    assert found["push: time in floors"] > 0.5, "faster than what it consists of"
+    assert found["batch: CPU in floors"] > 1
+
+
+# --- the instruments --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("step", [1, 7, 1000])
+def test_the_relay_reads_the_wire_however_it_is_cut(step: int) -> None:
+    long = bytes([3]) + (300).to_bytes(8, "big") + bytes(300)
+    stream = bytes(64) + b"\x04\x02xx" + long + b"\x00\x01z" + b"\x00\x00"
+    way = Way()
+    parser = Parser(way)
+    for at in range(0, len(stream), step):
+        parser.feed(stream[at : at + step])
+    assert (way.messages, way.frames, way.bytes) == (2, 3, 309 + 3 + 2)
+
+
+def test_the_trace_is_read_by_operation() -> None:
+    trace = """\
+11 fdatasync(3) = 0
+12 poll([{fd=4}], 1, -1 <unfinished ...>
+11 write(3, ""..., 9) = 9
+12 <... poll resumed>) = 1
+12 getppid() = 1
+13 futex(0x1, FUTEX_WAIT) = 0
+--- SIGCHLD ---
+11 read(3) = 0
+12 getppid() = 1
+"""
+    first, second = system.operations_of(trace, {11: "node", 12: "client"})
+    assert first == {"node": {"fdatasync": 1, "write": 1}, "client": {"poll": 1}}
+    assert second == {"node": {"read": 1}, "client": {}}
+
+
+def test_a_figure_above_its_bound_is_named() -> None:
+    name = "push: store writes, synced"
+    bounds.held({name: bounds.BOUNDS[name]})
+    with pytest.raises(AssertionError, match="push: store writes, synced: 2"):
+        bounds.held({name: bounds.BOUNDS[name] + 1})
+    with pytest.raises(AssertionError, match="without a bound"):
+        bounds.held({"push: something new": 1})
