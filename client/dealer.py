@@ -49,6 +49,8 @@ CHANGED: Final = 1 << 16
 
 _AT_ONCE: Final = int(zmq.NOBLOCK)
 _MORE_AT_ONCE: Final = int(zmq.NOBLOCK | zmq.SNDMORE)
+#: Without the options of other kinds of sockets.
+_send: Final = zmq.backend.Socket.send
 
 Context = zmq.Context
 #: Another thread ended the context: whoever waits on one of its sockets gets this, and closes it.
@@ -118,11 +120,11 @@ class Dealer:
 
     def send(self, frames: Sequence[bytes]) -> bool:
         """Whether the socket took the frames; if not, `state` says when it has room again."""
-        send = self._socket.send
+        socket = self._socket
         try:
             for frame in frames[:-1]:
-                send(frame, _MORE_AT_ONCE)
-            send(frames[-1], _AT_ONCE)
+                _send(socket, frame, _MORE_AT_ONCE)
+            _send(socket, frames[-1], _AT_ONCE)
         except zmq.Again:
             return False
         return True
@@ -131,7 +133,7 @@ class Dealer:
         """One multipart message, waited for at most BLINK_MS. It costs far less than `wait`."""
         socket = self._socket
         try:
-            frame = socket.recv(copy=False)
+            frame = socket.recv(0, False)
         except zmq.Again:
             return None
         frames = [frame.bytes]
