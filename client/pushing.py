@@ -85,10 +85,11 @@ async def store(
     delay_ms: int,
     priority: int,
     deadline: float,
+    size: int | None = None,
 ) -> tuple[list[wire.Pushed], Exception | None]:
     """What was stored, in order, PIPELINE_MAX batches at a time, and what stopped it."""
     stored: list[wire.Pushed] = []
-    encoded = batches(columns)
+    encoded = batches(columns, size)
     while window := list(islice(encoded, PIPELINE_MAX)):
         pushes = list(_numbered(session, queue, window, delay_ms, priority))
         ends = await _push_window(session, pushes, deadline)
