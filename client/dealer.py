@@ -131,23 +131,23 @@ class Dealer:
 
     def answer(self) -> list[bytes] | None:
         """One multipart message, waited for at most BLINK_MS. It costs far less than `wait`."""
+        return self._receive(0)
+
+    def receive(self) -> list[bytes] | None:
+        """One multipart message, if one is there."""
+        return self._receive(_AT_ONCE)
+
+    def _receive(self, flags: int) -> list[bytes] | None:
         socket = self._socket
         try:
-            frame = socket.recv(0, False)
+            frame = socket.recv(flags, False)
         except zmq.Again:
             return None
         frames = [frame.bytes]
         while frame.more:  # a frame knows it; asking the socket costs more than receiving
-            frame = socket.recv(copy=False)
+            frame = socket.recv(_AT_ONCE, False)
             frames.append(frame.bytes)
         return frames
-
-    def receive(self) -> list[bytes] | None:
-        """One multipart message, if one is there."""
-        try:
-            return self._socket.recv_multipart(zmq.NOBLOCK)
-        except zmq.Again:
-            return None
 
     def state(self) -> int:
         """READABLE and WRITABLE as bits. Reading it re-arms the edge-triggered descriptor."""

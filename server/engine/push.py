@@ -17,7 +17,7 @@ from weft.dht import placement
 from weft.errors import InvalidArgument, QueueFull, TooLarge, WeftError
 from weft.ids import BATCH_BITS, PRODUCER_BITS
 from weft.persistence import layout
-from weft.proto import wire
+from weft.proto import even, wire
 
 from . import handle, head
 from .dedup import DedupWindow
@@ -179,20 +179,27 @@ def check_batch(request: wire.Push, payload: bytes) -> None:
     size = len(payload)
     if size > limits.BATCH_BYTES_MAX:
         raise TooLarge(f"a batch has at most {limits.BATCH_BYTES_MAX} bytes, this one has {size}")
-    try:
-        columns = wire.decode_payload(payload)
-    except wire.MALFORMED as error:
-        raise InvalidArgument(f"the batch's payload is not as the protocol says: {error}") from None
-    count = len(columns.bodies)
+    count = even.count(payload) if request.count > 1 and size <= limits.BODY_BYTES_MAX else 0
+    if not count:
+        count = _check_payload(payload, size)
     if count != request.count:
         raise InvalidArgument(f"a batch of {request.count} messages has {count} bodies")
     if not count:
         raise InvalidArgument("a push has at least one message")
     if count > limits.BATCH_COUNT_MAX:
         raise TooLarge(f"a batch has at most {limits.BATCH_COUNT_MAX} messages, not {count}")
+
+
+def _check_payload(payload: bytes, size: int) -> int:
+    """How many messages it has, taken apart."""
+    try:
+        columns = wire.decode_payload(payload)
+    except wire.MALFORMED as error:
+        raise InvalidArgument(f"the batch's payload is not as the protocol says: {error}") from None
     plain = columns.headers is None and columns.keys is None
     if not plain or size > limits.BODY_BYTES_MAX:
         _check_columns(columns, size)
+    return len(columns.bodies)
 
 
 def _check_options(request: wire.Push) -> None:
