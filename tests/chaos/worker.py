@@ -39,8 +39,9 @@ NICENESS: Final = 2
 LEASE_MS: Final = 4_000
 WAIT_MS: Final = 300
 POP_MAX: Final = 20
-#: An attempt of a plain client at one node.
-ATTEMPT_S: Final = 1.5
+#: An attempt of a plain client at one node: shorter than a failover, so that one at a node that
+#: waits for it and one at the dead node are over soon after it.
+ATTEMPT_S: Final = 1.0
 
 
 class Pace(msgspec.Struct, frozen=True, array_like=True):
