@@ -76,8 +76,7 @@ class Quotas:
     ) -> None:
         """Raises what stands against it; nothing was done then."""
         if isinstance(request, wire.Push | streams.Stage):
-            if not self._limits_pushes and (principal is None or not principal.limits.on_pushes):
-            if principal is None and not self.limits_pushes:
+            if not self.limits_pushes and (principal is None or not principal.limits.on_pushes):
                 return
             self._push(request, sum(map(len, payload)), principal, queues, now)
         elif isinstance(request, wire.CreateQueue | wire.UpdateQueue):
