@@ -1,12 +1,21 @@
 """The cost of growth: what a message costs in a cluster of 1, 2, 4, 8, 16 real nodes.
 
-    python bench/growth.py [--nodes 1,2,4,8,16] [--messages 200000] [--batch 1000] [--json FILE]
+    python bench/growth.py [--nodes 1,2,4,8,16] [--learners 1] [--rounds 3] [--json FILE]
 
-All nodes run on this machine, so this says nothing about throughput: it counts. For each size the
-cluster is started and let settle; then the same messages are pushed, popped and acked through one
-Python client, and three things are read before and after: the CPU time of all node processes, what
-nodes have said to each other (messages and bytes), and how many calls the client made. What the
-cluster spends on itself (pings, plans) is measured over the same time without load, and taken off.
+All nodes run on this machine, so this says nothing about throughput: it counts. Three kinds of work
+are done through one Python client, in slices that take turns: *push* batches that stay; *pop and
+ack* them all; and *flow*, as many batches as there are nodes pushed, popped and acked, and again,
+as where consumers keep up. Every node gets the same load in a cluster of any size (`--rate` batches
+a second): a process that is seldom called costs more each time, for its memory is not in the
+processor's caches any more, and that is the machine's matter and not the cluster's. Before and
+after each slice the CPU time of all node processes is read (of each thread, in nanoseconds) and
+what nodes have said to each other (messages and bytes on the wire). A slice ends when what comes
+late, as a learner's copy, is done. What the cluster spends on itself at rest is measured before
+each slice and taken off; messages on the wire are counted without those that go to everyone five
+times a second in any case, whatever else is in them.
+
+Sizes take turns, and each is started anew in every round; figures are medians over all slices of a
+size. A cluster is measured when its plan is reached: until then partitions move.
 """
 
 from __future__ import annotations
@@ -17,23 +26,33 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 import weft
+from weft.client.sync import Client, Queue
 from weft.testing import Cluster, cluster
 
 QUEUE = "growth"
+BODY = b"x" * 128
+#: Longer than what is not waited for takes: two pings there, two back, and a look.
+LATE_S = 1.0
+REST_S = 1.5
+#: How long a cluster may take to reach its plan, and how long it must then be still.
+PLAN_S_MAX = 300.0
+STILL_S = 3.0
+FLAT = 0.15
 
 
 @dataclass
 class Used:
-    """What a cluster has used up so far."""
+    """What a cluster has used up so far, or within some time."""
 
     cpu_us: float
-    messages: int
-    bytes: int
+    messages: float
+    bytes: float
     at: float
 
     def since(self, before: Used) -> Used:
@@ -44,130 +63,259 @@ class Used:
             self.at - before.at,
         )
 
+    def without(self, rest: Used) -> Used:
+        """What was used over what it would have been at rest."""
+        share = self.at / rest.at
+        return Used(
+            self.cpu_us - rest.cpu_us * share,
+            self.messages - rest.messages * share,
+            self.bytes - rest.bytes * share,
+            self.at,
+        )
+
+
+@dataclass
+class Load:
+    """Batches a second for each node, how long, and how large they are."""
+
+    rate: float
+    seconds: float
+    batch: int
+
 
 @dataclass
 class Cost:
-    """For one size of cluster: CPU and bytes per message, messages on the wire per batch."""
+    """Of one kind of work: per message, and messages on the wire per batch."""
+
+    cpu_us: float
+    wire: float
+    bytes: float
+
+
+@dataclass
+class Figures:
+    """Of one size: medians, and how many slices they are of."""
 
     nodes: int
-    messages: int
-    push_cpu_us: float
-    pop_cpu_us: float
-    push_wire: float
-    pop_wire: float
-    wire_bytes: float
-    idle_cpu_share: float
-    seconds: float
+    learners: int
+    slices: int
+    push: Cost
+    pop: Cost
+    flow: Cost
+    #: Cores that all nodes use together while nobody asks for anything.
+    rest_cores: float
 
 
-def cpu_us(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) * 1e6 / os.sysconf("SC_CLK_TCK")
+class Meter:
+    """Reads what a cluster has used. Its own questions are asked between two readings."""
+
+    def __init__(self, made: Cluster, nodes: int, ends: ExitStack) -> None:
+        self._pids = [made.node(number).pid for number in range(nodes)]
+        self._clients: list[Client] = [
+            ends.enter_context(weft.connect(made.node(number).grpc)) for number in range(nodes)
+        ]
+
+    def cpu_us(self) -> float:
+        return sum(map(_cpu_us, self._pids))
+
+    def slice(self, work: Callable[[], None], late_s: float) -> Used:
+        """What it used, from the first moment until nothing of it is left."""
+        before, at, cpu = self._said(), time.monotonic(), self.cpu_us()
+        work()
+        time.sleep(late_s)
+        cpu, at = self.cpu_us() - cpu, time.monotonic() - at
+        after = self._said()
+        return Used(cpu, after[0] - before[0], after[1] - before[1], at)
+
+    def _said(self) -> tuple[int, int]:
+        statuses = [client.status() for client in self._clients]
+        return (
+            sum(status.peer_messages - status.peer_pings for status in statuses),
+            sum(status.peer_bytes for status in statuses),
+        )
 
 
-def used(made: Cluster, nodes: int) -> Used:
-    statuses = []
-    for number in range(nodes):
-        with weft.connect(made.node(number).grpc) as client:
-            statuses.append(client.status())
-    return Used(
-        sum(cpu_us(made.node(number).pid) for number in range(nodes)),
-        sum(status.peer_messages for status in statuses),
-        sum(status.peer_bytes for status in statuses),
-        time.monotonic(),
-    )
+def _cpu_us(pid: int) -> float:
+    """Of all its threads, those that have ended not counted: a node's threads live with it."""
+    used = 0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        try:
+            used += int((task / "schedstat").read_text().split()[0])
+        except OSError:
+            continue  # it has just ended
+    return used / 1e3
 
 
-def batches(messages: int, size: int) -> Iterator[list[bytes]]:
-    body = b"x" * 128
-    for first in range(0, messages, size):
-        yield [body] * min(size, messages - first)
+class Work:
+    """What is done in a slice, at an even pace."""
 
+    def __init__(self, queue: Queue, nodes: int, load: Load) -> None:
+        self._queue = queue
+        self._lot = nodes
+        self._batch = load.batch
+        self._rate = load.rate * nodes
+        self._batches = int(self._rate * load.seconds) // nodes * nodes
+        self.messages = self._batches * load.batch
 
-def measure(nodes: int, messages: int, batch: int) -> Cost:
-    began = time.monotonic()
-    with cluster(nodes, durability="os") as made:
-        if nodes > 1:
-            made.settled(180)
-        with weft.connect(made.servers) as client:
-            client.create_queue(QUEUE)
-            queue = client.queue(QUEUE)
-            for bodies in batches(10 * batch, batch):  # connections, caches, first looks
-                queue.push_many(bodies)
-            while got := queue.pop_many(batch):
-                queue.ack_many(got)
-            resting = used(made, nodes)
-            time.sleep(5)
-            idle = used(made, nodes).since(resting)
+    def push(self) -> None:
+        for _ in self._paced(self._batches):
+            self._push()
 
-            before = used(made, nodes)
-            for bodies in batches(messages, batch):
-                queue.push_many(bodies)
-            pushed = used(made, nodes)
-            left = messages
+    def pop(self) -> None:
+        left = self.messages
+        for _ in self._paced(self._batches):
+            left -= self._pop()
+        while left:
+            left -= self._pop()
+
+    def flow(self) -> None:
+        for _ in self._paced(self._batches // self._lot, self._lot):
+            for _ in range(self._lot):
+                self._push()
+            left = self._lot * self._batch
             while left:
-                got = queue.pop_many(batch, wait_ms=1000)
-                queue.ack_many(got)
-                left -= len(got)
-            popped = used(made, nodes)
-    push, pop = pushed.since(before), popped.since(pushed)
-    count = -(-messages // batch)
-    return Cost(
-        nodes, messages,
-        (push.cpu_us - idle.cpu_us * push.at / idle.at) / messages,
-        (pop.cpu_us - idle.cpu_us * pop.at / idle.at) / messages,
-        (push.messages - idle.messages * push.at / idle.at) / count,
-        (pop.messages - idle.messages * pop.at / idle.at) / count,
-        (push.bytes + pop.bytes - idle.bytes * (push.at + pop.at) / idle.at) / messages,
-        idle.cpu_us / 1e6 / idle.at,
-        time.monotonic() - began,
-    )  # fmt: skip
+                left -= self._pop()
+
+    def _paced(self, count: int, lot: int = 1) -> Iterator[None]:
+        """So many times, as fast as `lot` batches go each time; late is late, never faster."""
+        due = time.monotonic()
+        for _ in range(count):
+            time.sleep(max(0.0, due - time.monotonic()))
+            due = max(due, time.monotonic() - lot / self._rate) + lot / self._rate
+            yield
+
+    def _push(self) -> None:
+        self._queue.push_many([BODY] * self._batch)
+
+    def _pop(self) -> int:
+        got = self._queue.pop_many(self._batch, wait_ms=1000)
+        self._queue.ack_many(got)
+        return len(got)
+
+    def cost(self, used: Used) -> Cost:
+        per_batch = used.messages / self._batches
+        return Cost(used.cpu_us / self.messages, per_batch, used.bytes / self.messages)
 
 
-def table(costs: list[Cost]) -> str:
+def reach_plan(meter: Meter, made: Cluster, nodes: int) -> None:
+    """Returns when nothing moves any more: what the nodes use does not change."""
+    if nodes > 1:
+        made.settled(PLAN_S_MAX)
+    end = time.monotonic() + PLAN_S_MAX
+    seen: list[float] = []
+    while time.monotonic() < end:
+        before, at = meter.cpu_us(), time.monotonic()
+        time.sleep(STILL_S / 3)
+        seen.append((meter.cpu_us() - before) / (time.monotonic() - at))
+        if len(seen) > 3 and max(seen[-3:]) < 1.2 * min(seen):
+            return
+    raise SystemExit(f"{nodes} nodes did not come to rest within {PLAN_S_MAX:.0f} s")
+
+
+def measure(
+    nodes: int, learners: int, load: Load, slices: int
+) -> Iterator[tuple[str, Cost, float]]:
+    """(kind of work, cost, cores at rest) of each slice."""
+    with ExitStack() as ends:
+        made = ends.enter_context(cluster(nodes, durability="os", learners=learners))
+        meter = Meter(made, nodes, ends)
+        reach_plan(meter, made, nodes)
+        client = ends.enter_context(weft.connect(made.servers))
+        client.create_queue(QUEUE)
+        work = Work(client.queue(QUEUE), nodes, load)
+        work.flow()  # connections, caches, first looks
+        for _ in range(slices):
+            for name in ("push", "pop", "flow"):
+                rest = meter.slice(lambda: None, REST_S)
+                used = meter.slice(getattr(work, name), LATE_S)
+                yield name, work.cost(used.without(rest)), rest.cpu_us / 1e6 / rest.at
+
+
+def median(costs: list[Cost]) -> Cost:
+    return Cost(*(statistics.median(getattr(cost, f.name) for cost in costs) for f in fields(Cost)))
+
+
+def table(rows: list[Figures]) -> str:
     lines = [
-        "| nodes | CPU us/message, push | pop and ack | wire messages/batch, push | pop and ack | "
-        "bytes on the wire/message | cores used at rest |",
-        "|---|---|---|---|---|---|---|",
+        "| nodes | learners | CPU us/message: push | pop and ack | flow "
+        "| wire messages/batch: push | pop and ack | flow "
+        "| wire bytes/message: push | pop and ack | flow | cores at rest |",
+        "|---" * 12 + "|",
     ]
-    lines += [
-        f"| {c.nodes} | {c.push_cpu_us:.2f} | {c.pop_cpu_us:.2f} | {c.push_wire:.1f} | "
-        f"{c.pop_wire:.1f} | {c.wire_bytes:.0f} | {c.idle_cpu_share:.2f} |"
-        for c in costs
-    ]
+    for row in rows:
+        kinds = (row.push, row.pop, row.flow)
+        cells = [str(row.nodes), str(row.learners)]
+        cells += [f"{kind.cpu_us:.2f}" for kind in kinds]
+        cells += [f"{kind.wire:.1f}" for kind in kinds]
+        cells += [f"{kind.bytes:.0f}" for kind in kinds]
+        lines.append(f"| {' | '.join([*cells, f'{row.rest_cores:.2f}'])} |")
     return "\n".join(lines)
 
 
-def verdict(costs: list[Cost]) -> str:
-    """Flat within 15 % from two nodes on?"""
-    many = [cost for cost in costs if cost.nodes >= 2]
-    if len(many) < 2:
-        return "one size alone says nothing of growth"
+def verdict(rows: list[Figures]) -> list[str]:
+    """How much more than with two nodes; and than where there are first enough for learners."""
     words = []
-    for name in ("push_cpu_us", "pop_cpu_us", "push_wire", "pop_wire"):
-        values = [getattr(cost, name) for cost in many]
-        middle = statistics.median(values)
-        spread = max(abs(value / middle - 1) for value in values) if middle else 0.0
-        words.append(f"{name} {'flat' if spread <= 0.15 else 'not flat'} ({spread:+.0%} at most)")
-    return "from two nodes on: " + ", ".join(words)
+    for learners in sorted({row.learners for row in rows}):
+        for least in sorted({2, 2 + learners}):
+            many = [row for row in rows if row.learners == learners and row.nodes >= least]
+            if len(many) > 1:
+                words.append(f"{learners} learners, {_growth(many[0], many[1:])}")
+    return words
+
+
+def _growth(base: Figures, larger: list[Figures]) -> str:
+    words = []
+    for kind in ("push", "pop", "flow"):
+        for what in ("cpu_us", "wire"):
+            least = getattr(getattr(base, kind), what)
+            most = max(getattr(getattr(row, kind), what) for row in larger)
+            grown = most / least - 1 if least else 0.0
+            flat = "flat" if grown <= FLAT else "NOT flat"
+            words.append(f"{kind} {what} {flat} ({grown:+.0%} at most)")
+    return f"against {base.nodes} nodes: {', '.join(words)}"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--nodes", default="1,2,4,8,16", help="sizes, with commas")
-    parser.add_argument("--messages", type=int, default=200_000)
+    parser.add_argument("--learners", default="0,1", help="with so many learners, with commas")
+    parser.add_argument("--rate", type=float, default=6, help="batches a second for each node")
+    parser.add_argument("--seconds", type=float, default=4, help="of one slice")
     parser.add_argument("--batch", type=int, default=1_000)
+    parser.add_argument("--slices", type=int, default=3, help="of each kind, in one round")
+    parser.add_argument("--rounds", type=int, default=3, help="every size is started so often")
     parser.add_argument("--json", type=Path, help="where to write the figures")
     asked = parser.parse_args()
-    costs = []
-    for nodes in map(int, asked.nodes.split(",")):
-        print(f"{nodes} nodes ...", file=sys.stderr, flush=True)
-        costs.append(measure(nodes, asked.messages, asked.batch))
-    print(table(costs))
-    print(verdict(costs))
-    print(f"load of the machine: {os.getloadavg()[0]:.1f}")
+    load = Load(asked.rate, asked.seconds, asked.batch)
+    sizes = [
+        (nodes, learners)
+        for learners in map(int, asked.learners.split(","))
+        for nodes in map(int, asked.nodes.split(","))
+    ]
+    costs: dict[tuple[int, int], dict[str, list[Cost]]] = {size: {} for size in sizes}
+    rest: dict[tuple[int, int], list[float]] = {size: [] for size in sizes}
+    for number in range(asked.rounds):
+        for size in sizes:
+            began = time.monotonic()
+            for kind, cost, cores in measure(*size, load, asked.slices):
+                costs[size].setdefault(kind, []).append(cost)
+                rest[size].append(cores)
+            took = time.monotonic() - began
+            words = f"round {number + 1}: {size[0]} nodes, {size[1]} learners, {took:.0f} s, load"
+            print(words, f"{os.getloadavg()[0]:.1f}", file=sys.stderr, flush=True)
+    rows = [
+        Figures(
+            *size,
+            len(costs[size]["push"]),
+            *(median(costs[size][kind]) for kind in ("push", "pop", "flow")),
+            statistics.median(rest[size]),
+        )
+        for size in sizes
+    ]
+    print(table(rows))
+    print("\n".join(verdict(rows)))
     if asked.json:
-        asked.json.write_text(json.dumps([asdict(cost) for cost in costs], indent=2) + "\n")
+        asked.json.write_text(json.dumps([asdict(row) for row in rows], indent=2) + "\n")
     return 0
 
 

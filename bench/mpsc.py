@@ -16,9 +16,15 @@ one is soon out of their way. Compare series whose dequeuers take alike.
 - dequeue throughput: elements over the dequeuer's time; the queue is never empty, so nothing waits;
 - total throughput: elements over the time until both are done;
 - latency: the mean time of one call, per element;
-- cpu: processor time of the rank, per element, which other work on the machine does not lengthen.
+- cpu: processor time of the rank, per element, which other work on the machine does not lengthen;
+- remote: operations of an enqueuer in another rank's memory, per element.
 
-Series take turns, ``--rounds`` times, so that a busy moment of the machine does not fall on one.
+Series take turns, ``--rounds`` times, so that a busy moment of the machine does not fall on one. At
+the end one line is printed for each ratio that the queues are held to: the median of the rounds,
+their range, and whether the median reaches what is asked.
+
+Ranks of one machine reach each other's memory directly; with ``--pure`` they do all through MPI, as
+ranks of two machines do.
 
     python bench/mpsc.py --ranks 2 4 8 16 --out bench/results/mpsc
 
@@ -29,15 +35,17 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import mean
+from statistics import mean, median
 
 from weft.mpsc import Dequeuer, Enqueuer, Job
 
@@ -69,15 +77,38 @@ MEASURES = (
     "dequeue_us",
     "enqueue_cpu_us",
     "dequeue_cpu_us",
+    "enqueue_remote",
 )
+
+
+@dataclass(frozen=True)
+class Bar:
+    """What a measure of one series is held to: so many times that of another. Without ``least`` the
+    ratio is shown and held to nothing."""
+
+    measure: str
+    of: str
+    against: str
+    least: float | None
+
+
+BARS = (
+    Bar("enqueue_per_s", "slotqueue", "amqueue", 1),
+    Bar("dequeue_per_s", "slotqueue, batched dequeue", "amqueue", 1),
+    Bar("dequeue_per_s", "slotqueue, batched dequeue", "slotqueue", 5),
+    Bar("dequeue_per_s", "slotqueue, batched dequeue", "amqueue, batched dequeue", None),
+)
+#: Operations in another rank's memory that an enqueue behind an item of its own makes, uncontended.
+REMOTE = {"slotqueue": 3, "amqueue": 5}
 
 
 @dataclass
 class Report:
-    """One rank's repeats: start, end and processor time in nanoseconds, and its own elements."""
+    """One rank's repeats: start, end and processor time in nanoseconds, its own elements, and its
+    operations in other ranks' memory."""
 
     rank: int
-    spans: list[tuple[int, int, int, int]]
+    spans: list[tuple[int, int, int, int, int]]
 
 
 def enqueue_all(enqueuer: Enqueuer, count: int, batch: int) -> None:
@@ -126,6 +157,7 @@ def one_rank(
     repeats: int,
     laps: int,
     at_rest: int,
+    pure: int,
 ) -> Report:
     """This rank's share."""
     from mpi4py import MPI
@@ -139,8 +171,15 @@ def one_rank(
     capacity = 2 * share * (enqueuers if algorithm == "amqueue" else 1)
     report = Report(comm.Get_rank(), [])
     for _ in range(repeats):
-        job = create(comm, algorithm=algorithm, capacity=capacity, item_bytes=ITEM_BYTES)
+        job = create(
+            comm,
+            algorithm=algorithm,
+            capacity=capacity,
+            item_bytes=ITEM_BYTES,
+            direct=not pure,
+        )
         warm_up(job, share, enqueue, dequeue, laps, fill=not at_rest)
+        before = job.window.counts.copy()
         if job.dequeuer is None:
             start, cpu = time.monotonic_ns(), time.process_time_ns()
             enqueue_all(job.enqueuer, share, enqueue)
@@ -153,7 +192,8 @@ def one_rank(
             start, cpu = time.monotonic_ns(), time.process_time_ns()
             dequeue_all(job.dequeuer, count, dequeue)
         spent = time.process_time_ns() - cpu
-        report.spans.append((start, time.monotonic_ns(), spent, count))
+        remote = job.window.counts.since(before).remote
+        report.spans.append((start, time.monotonic_ns(), spent, count, remote))
         job.close()
     return report
 
@@ -173,6 +213,7 @@ def measure(name: str, ranks: int, options: argparse.Namespace) -> dict[str, flo
             options.repeats,
             options.laps,
             options.at_rest,
+            options.pure,
         ]
         command = [mpiexec, "-n", str(ranks), sys.executable, __file__]
         command += ["--rank-of", algorithm, *(str(int(number)) for number in numbers), folder]
@@ -188,7 +229,7 @@ def summary(reports: list[Report], repeats: int) -> dict[str, float]:
     dequeuer = next(report for report in reports if report.rank == 0).spans
     others = [report.spans for report in reports if report.rank != 0]
     for at in range(repeats):
-        start, end, cpu, count = dequeuer[at]
+        start, end, cpu, count, _ = dequeuer[at]
         spans = [spans[at] for spans in others]
         first, last = min(span[0] for span in spans), max(span[1] for span in spans)
         rows["enqueue_per_s"].append(count / (last - first) * 1e9)
@@ -196,6 +237,7 @@ def summary(reports: list[Report], repeats: int) -> dict[str, float]:
         rows["total_per_s"].append(count / (max(end, last) - min(start, first)) * 1e9)
         rows["enqueue_us"].append(mean((span[1] - span[0]) / span[3] / 1e3 for span in spans))
         rows["enqueue_cpu_us"].append(mean(span[2] / span[3] / 1e3 for span in spans))
+        rows["enqueue_remote"].append(mean(span[4] / span[3] for span in spans))
         rows["dequeue_cpu_us"].append(cpu / count / 1e3)
         rows["dequeue_us"].append((end - start) / count / 1e3)
     return {measure: mean(values) for measure, values in rows.items()}
@@ -205,8 +247,8 @@ def table(results: dict[str, dict[str, dict[str, float]]]) -> str:
     """A markdown table, one row for a queue and a number of ranks."""
     lines = [
         "| ranks | queue | enqueue/s | dequeue/s | total/s | enqueue us | dequeue us "
-        "| enqueue cpu us | dequeue cpu us |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| enqueue cpu us | dequeue cpu us | enqueue remote |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for ranks, queues in results.items():
         for name, row in queues.items():
@@ -214,6 +256,30 @@ def table(results: dict[str, dict[str, dict[str, float]]]) -> str:
             times = " | ".join(f"{row[measure]:.2f}" for measure in MEASURES[3:])
             lines.append(f"| {ranks} | {name} | {rates} | {times} |")
     return "\n".join(lines) + "\n"
+
+
+def verdicts(rounds: dict[str, list[dict[str, float]]], repeats: int) -> Iterator[str]:
+    """A line for each bar whose two series were measured, and for each count of operations."""
+    for bar in BARS:
+        if bar.of not in rounds or bar.against not in rounds:
+            continue
+        both = zip(rounds[bar.of], rounds[bar.against], strict=True)
+        ratios = [of[bar.measure] / against[bar.measure] for of, against in both]
+        middle = median(ratios)
+        asked = ""
+        if bar.least is not None:
+            asked = f", at least {bar.least:g}: {'met' if middle >= bar.least else 'MISSED'}"
+        yield (
+            f"{bar.measure}, {bar.of} / {bar.against}: {middle:.2f} "
+            f"({min(ratios):.2f} to {max(ratios):.2f} in {len(ratios)} rounds of {repeats}){asked}"
+        )
+    for name, count in REMOTE.items():
+        if name in rounds:
+            counts = [row["enqueue_remote"] for row in rounds[name]]
+            yield (
+                f"enqueue_remote, {name}: {median(counts):.3f} "
+                f"({min(counts):.3f} to {max(counts):.3f}), {count} when nothing is in the way"
+            )
 
 
 def plot(results: dict[str, dict[str, dict[str, float]]], out: Path) -> None:
@@ -245,9 +311,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--laps", type=int, default=1)
     parser.add_argument("--at-rest", action="store_true")
+    parser.add_argument("--pure", action="store_true", help="all through MPI")
     parser.add_argument("--series", nargs="+", choices=SERIES, default=list(SERIES))
     parser.add_argument("--out", type=Path, default=Path("bench/results/mpsc"))
-    parser.add_argument("--rank-of", nargs=8, help=argparse.SUPPRESS)
+    parser.add_argument("--rank-of", nargs=9, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.rank_of:
         algorithm, *numbers, folder = options.rank_of
@@ -255,6 +322,7 @@ def main() -> None:
         (Path(folder) / f"{report.rank}.json").write_text(json.dumps(asdict(report)))
         return
     results: dict[str, dict[str, dict[str, float]]] = {}
+    lines: list[str] = []
     for ranks in options.ranks:
         rounds: dict[str, list[dict[str, float]]] = {name: [] for name in options.series}
         for _ in range(options.rounds):
@@ -266,11 +334,25 @@ def main() -> None:
             name: {key: mean(row[key] for row in rows) for key in MEASURES}
             for name, rows in rounds.items()
         }
+        lines += [f"{ranks} ranks: {line}" for line in verdicts(rounds, options.repeats)]
+    print("\n".join(lines))
     options.out.mkdir(parents=True, exist_ok=True)
-    machine = {"cpu": platform.processor() or platform.machine(), "python": sys.version.split()[0]}
-    written = {"machine": machine, "elements": options.elements, "results": results}
+    machine = {
+        "cpu": platform.processor() or platform.machine(),
+        "cores": os.cpu_count(),
+        "python": sys.version.split()[0],
+    }
+    settings = ("elements", "repeats", "rounds", "laps", "at_rest", "pure")
+    written = {
+        "machine": machine,
+        **{name: getattr(options, name) for name in settings},
+        "results": results,
+        "verdicts": lines,
+    }
     (options.out / "mpsc.json").write_text(json.dumps(written, indent=1) + "\n")
-    (options.out / "mpsc.md").write_text(table(results))
+    (options.out / "mpsc.md").write_text(
+        table(results) + "".join(f"\n- {line}" for line in lines) + "\n"
+    )
     try:
         plot(results, options.out)
     except ImportError:

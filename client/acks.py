@@ -80,11 +80,13 @@ class Acks(Generic[M]):
     def add(self, messages: Sequence[M]) -> None:
         for message in messages:
             lease, index = message._lease, message._index
-            if index in lease.settled:
+            settled = lease.settled
+            if index in settled:
                 raise AlreadySettled(f"{message.id} was acked or nacked before; nothing was sent")
             if lease.queue != self._queue.name:
                 raise UsageError(f"a message of {lease.queue} is not this consumer's to ack")
-            lease.settled.add(index)
+            assert isinstance(settled, set), "one that is settled as a whole has all indexes"
+            settled.add(index)
             self._gathered.append(message)
         if not self._awake:
             self._awake = True

@@ -65,6 +65,11 @@ def check_body(body: Body) -> bytes:
 
 def check_bodies(bodies: Sequence[Body]) -> list[bytes]:
     """Many bodies as bytes; a list of bytes is not copied."""
+    return measured(bodies)[0]
+
+
+def measured(bodies: Sequence[Body]) -> tuple[list[bytes], int]:
+    """As `check_bodies`, and how many bytes they have: to look at each once is enough."""
     if isinstance(bodies, (str, *_BODY_TYPES)):
         raise InvalidArgument("give a list of bodies; push takes a single one")
     column: list[bytes]
@@ -72,10 +77,12 @@ def check_bodies(bodies: Sequence[Body]) -> list[bytes]:
         column = cast("list[bytes]", bodies if isinstance(bodies, list) else list(bodies))
     else:
         column = list(map(check_body, bodies))
-    largest = max(map(len, column), default=0)
-    if largest > limits.BODY_BYTES_MAX:
-        raise _too_large(largest)
-    return column
+    size = sum(map(len, column))
+    if size > limits.BODY_BYTES_MAX:  # else each is small enough
+        largest = max(map(len, column))
+        if largest > limits.BODY_BYTES_MAX:
+            raise _too_large(largest)
+    return column, size
 
 
 def check_headers(headers: Sequence[Headers | None] | None, count: int) -> HeadersColumn | None:
@@ -132,14 +139,19 @@ def encode(columns: Columns) -> bytes:
     return wire.encode(wire.Payload(*columns))
 
 
-def batches(columns: Columns) -> Iterator[Encoded]:
-    """The batches of these messages, as few as the limits allow, in order."""
+def batches(columns: Columns, size: int | None = None) -> Iterator[Encoded]:
+    """The batches of these messages, as few as the limits allow, in order.
+
+    `size`: the bytes of all bodies, if that is known.
+    """
     bodies = columns.bodies
     count = len(bodies)
-    ends = list(accumulate(map(len, bodies)))
-    if count <= limits.BATCH_COUNT_MAX and ends and ends[-1] <= limits.BATCH_BYTES_MAX:
+    if size is None:
+        size = sum(map(len, bodies))
+    if 0 < count <= limits.BATCH_COUNT_MAX and size <= limits.BATCH_BYTES_MAX:
         yield from _encoded(columns)
         return
+    ends = list(accumulate(map(len, bodies)))
     start = done = 0
     while start < count:
         stop = bisect_right(ends, done + limits.BATCH_BYTES_MAX - _MARKS_BYTES)

@@ -54,9 +54,9 @@ class Buffer:
         self.bodies.append(body)
         self.size += len(body)
 
-    def extend(self, bodies: list[bytes]) -> None:
+    def extend(self, bodies: list[bytes], size: int) -> None:
         self.bodies += bodies
-        self.size += sum(map(len, bodies))
+        self.size += size
 
     def take(self) -> Parcel:
         count = len(self.bodies)

@@ -49,6 +49,8 @@ CHANGED: Final = 1 << 16
 
 _AT_ONCE: Final = int(zmq.NOBLOCK)
 _MORE_AT_ONCE: Final = int(zmq.NOBLOCK | zmq.SNDMORE)
+#: Without the options of other kinds of sockets.
+_send: Final = zmq.backend.Socket.send
 
 Context = zmq.Context
 #: Another thread ended the context: whoever waits on one of its sockets gets this, and closes it.
@@ -118,34 +120,34 @@ class Dealer:
 
     def send(self, frames: Sequence[bytes]) -> bool:
         """Whether the socket took the frames; if not, `state` says when it has room again."""
-        send = self._socket.send
+        socket = self._socket
         try:
             for frame in frames[:-1]:
-                send(frame, _MORE_AT_ONCE)
-            send(frames[-1], _AT_ONCE)
+                _send(socket, frame, _MORE_AT_ONCE)
+            _send(socket, frames[-1], _AT_ONCE)
         except zmq.Again:
             return False
         return True
 
     def answer(self) -> list[bytes] | None:
         """One multipart message, waited for at most BLINK_MS. It costs far less than `wait`."""
+        return self._receive(0)
+
+    def receive(self) -> list[bytes] | None:
+        """One multipart message, if one is there."""
+        return self._receive(_AT_ONCE)
+
+    def _receive(self, flags: int) -> list[bytes] | None:
         socket = self._socket
         try:
-            frame = socket.recv(copy=False)
+            frame = socket.recv(flags, False)
         except zmq.Again:
             return None
         frames = [frame.bytes]
         while frame.more:  # a frame knows it; asking the socket costs more than receiving
-            frame = socket.recv(copy=False)
+            frame = socket.recv(_AT_ONCE, False)
             frames.append(frame.bytes)
         return frames
-
-    def receive(self) -> list[bytes] | None:
-        """One multipart message, if one is there."""
-        try:
-            return self._socket.recv_multipart(zmq.NOBLOCK)
-        except zmq.Again:
-            return None
 
     def state(self) -> int:
         """READABLE and WRITABLE as bits. Reading it re-arms the edge-triggered descriptor."""

@@ -111,7 +111,8 @@ class Exchange:
         self._calls: dict[int, Call] = {}
         self._unsent: deque[Call] = deque()
         self._abandoned: OrderedDict[int, str] = OrderedDict()
-        self._give_back: deque[wire.Nack] = deque()
+        #: What is to be said about answers that nobody took.
+        self.give_back: deque[wire.Nack] = deque()
         self.up = True  # until a break is seen, the socket itself says whether it can send
         #: Whether calls end with the connection, because there are other nodes to go to.
         self.fail_fast = False
@@ -125,11 +126,13 @@ class Exchange:
     ) -> Call:
         if len(self._calls) >= CALLS_MAX:
             raise Overloaded(f"{CALLS_MAX} calls are under way on this connection: await some")
-        call = Call(next(self._rids), request, payload, deadline, self._token)
-        wait_s = request.wait_ms / 1000 if isinstance(request, WAITING) else 0.0
-        call.waiting_until = now + wait_s
-        call.attempt_at = now + wait_s + self._attempt_s
-        self._calls[call.rid] = call
+        rid = next(self._rids)
+        call = Call(rid, request, payload, deadline, self._token)
+        if isinstance(request, WAITING):
+            now += request.wait_ms / 1000
+        call.waiting_until = now
+        call.attempt_at = now + self._attempt_s
+        self._calls[rid] = call
         self._unsent.append(call)
         return call
 
@@ -192,7 +195,7 @@ class Exchange:
 
     @property
     def has_unsent(self) -> bool:
-        return self.up and bool(self._unsent or self._give_back)
+        return self.up and bool(self._unsent or self.give_back)
 
     def send_first(self, call: Call, take: Callable[[Sequence[bytes]], bool]) -> bool:
         """Sends a call that was just started, before anybody looks whether the connection broke.
@@ -200,7 +203,7 @@ class Exchange:
         Not when others stand before it, and not when it must not be sent twice: a break from
         before the call, seen after it, sends it again.
         """
-        if not self.up or len(self._unsent) > 1 or self._give_back:
+        if not self.up or len(self._unsent) > 1 or self.give_back:
             return False
         if isinstance(call.request, ONCE) or not take([call.frame, *call.payload]):
             return False
@@ -219,10 +222,10 @@ class Exchange:
                     return
                 call.sends += 1
             self._unsent.popleft()
-        while self.up and self._give_back:
-            if not take([_encode(next(self._rids), self._give_back[0], self._token)]):
+        while self.up and self.give_back:
+            if not take([_encode(next(self._rids), self.give_back[0], self._token)]):
                 return
-            self._give_back.popleft()
+            self.give_back.popleft()
 
     def received(self, frames: Sequence[bytes]) -> None:
         """A message from the node. Raises ProtocolError when it is not one of ours."""
@@ -233,8 +236,13 @@ class Exchange:
             return
         call = self._calls.get(reply.rid)
         if call is not None:
-            call.frames = frames[1:]
-            self._end(call, answer=reply.answer)
+            if len(frames) > 1:
+                call.frames = frames[1:]
+            if call.sends > 1 or call.on_end is not None:
+                self._end(call, answer=reply.answer)
+            else:  # the usual case, at once
+                call.answer = reply.answer
+                del self._calls[reply.rid]
         elif isinstance(reply.answer, wire.Popped):
             self._return(self._abandoned.get(reply.rid), reply.answer.lent)
         elif isinstance(reply.answer, wire.Failure) and reply.rid == 0:
@@ -284,7 +292,7 @@ class Exchange:
     def _return(self, queue: str | None, lent: list[wire.Lent]) -> None:
         if queue is not None and lent:
             receipts = [wire.Receipt(one.partition, one.lsn, one.nonce) for one in lent]
-            self._give_back.append(wire.Nack(queue, receipts, counted=False))
+            self.give_back.append(wire.Nack(queue, receipts, counted=False))
 
     def _late(self, call: Call) -> WeftError:
         verb = _verb(call.request)
@@ -316,7 +324,8 @@ def _encode(rid: int, request: wire.AnyRequest, token: str) -> bytes:
     """
     try:
         frame = wire.encode(wire.Call(wire.WIRE_VERSION, rid, request, token))
-        wire.decode_call(frame)
+        if type(request) is not wire.Push or request.delay_ms or request.priority:
+            wire.decode_call(frame)  # the rest of a push was looked at before
     except (msgspec.MsgspecError, TypeError, ValueError, OverflowError) as error:
         raise InvalidArgument(f"{_verb(request)}: {_by_name(request, str(error))}") from None
     return frame

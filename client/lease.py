@@ -3,16 +3,19 @@
 One lease covers a range of one batch; its messages share it, so a message itself is three fields.
 `settled` holds the indexes that were acked or nacked here: the same message again is refused
 without a call. It is a set because several threads may settle messages of one lease, and adding to
-a set is one step under the interpreter's lock.
+a set is one step under the interpreter's lock. A lease that is settled as a whole gets a set that
+all such leases share, and that nobody changes.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
+from weft import limits
 from weft.errors import AlreadySettled, InvalidArgument, LeaseLost, UsageError
 from weft.ids import MessageId
 from weft.proto import wire
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
 NAMED_MAX: Final = 3
 
 _lease_of = attrgetter("_lease")
+#: The indexes of a full batch.
+_NUMBERS: Final = list(range(limits.BATCH_COUNT_MAX))
 
 
 class Settler(Protocol):
@@ -57,7 +62,7 @@ class Lease:
         self.headers = headers
         self.keys = keys
         self.owner = owner
-        self.settled: set[int] = set()
+        self.settled: set[int] | frozenset[int] = set()
         self.lost = False
         #: Spans of its messages, if they are traced.
         self.deliveries: Deliveries | None = None
@@ -90,7 +95,10 @@ class Claim(NamedTuple):
 
 
 def group(messages: Iterable[BaseMessage]) -> list[Claim]:
-    """The messages by lease. Whole leases, the usual case, are never looked at one by one."""
+    """The messages by lease."""
+    if type(messages) is list and messages and _is_whole(messages):
+        lease: Lease = messages[0]._lease
+        return [Claim(lease, lease.indexes())]
     unique = set(messages)
     counts: Counter[Lease] = Counter(map(_lease_of, unique))
     parts: dict[Lease, list[int]] = {
@@ -100,6 +108,27 @@ def group(messages: Iterable[BaseMessage]) -> list[Claim]:
         if (part := parts.get(message._lease)) is not None:
             part.append(message._index)
     return [Claim(lease, parts.get(lease) or lease.indexes()) for lease in counts]
+
+
+def _is_whole(messages: list[BaseMessage]) -> bool:
+    """Whether they are all messages of one lease, as they came: the usual case, made quick."""
+    lease = messages[0]._lease
+    lent = lease.lent
+    if len(messages) != lent.count or [m._lease for m in messages].count(lease) != lent.count:
+        return False
+    return [m._index for m in messages] == numbers(lent.first, lent.count)
+
+
+def numbers(first: int, count: int) -> list[int]:
+    """`first` and those that follow, as a list: shared ones, if they are of a batch."""
+    if first + count <= limits.BATCH_COUNT_MAX:
+        return _NUMBERS[first : first + count]
+    return list(range(first, first + count))
+
+
+@lru_cache(maxsize=256)
+def _all_of(first: int, count: int) -> frozenset[int]:
+    return frozenset(numbers(first, count))
 
 
 def claims(queue: str, messages: Iterable[BaseMessage]) -> list[Claim]:
@@ -143,7 +172,12 @@ def runs(indexes: Iterable[int]) -> list[tuple[int, int]]:
 
 def close(settled: Iterable[Claim]) -> None:
     for claim in settled:
-        claim.lease.settled.update(claim.indexes)
+        lease, lent = claim.lease, claim.lease.lent
+        before = lease.settled
+        if not before and len(claim.indexes) == lent.count:
+            lease.settled = _all_of(lent.first, lent.count)
+        elif isinstance(before, set):  # else another thread has settled all of it
+            before.update(claim.indexes)
 
 
 def lost_error(lost: Sequence[Claim]) -> LeaseLost:

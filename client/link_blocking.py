@@ -62,13 +62,24 @@ class Line:
         try:
             for request, payload in asked:
                 calls.append(self.exchange.start(request, payload, deadline, now))
-            if len(calls) > 1 or not self._ends_soon(calls[0], now):
-                self._wait(calls)
+            self._wait(calls)
         except BaseException:  # a signal's exception, perhaps just when an answer had come
             for call in calls:
                 self.exchange.abandon(call)
             raise
         return calls
+
+    def ask(self, request: wire.AnyRequest, payload: Sequence[bytes], deadline: float) -> Call:
+        """Makes one call and waits until it has ended."""
+        now = time.monotonic()
+        call = self.exchange.start(request, payload, deadline, now)
+        try:
+            if not self._ends_soon(call, now):
+                self._wait([call])
+        except BaseException:  # as above
+            self.exchange.abandon(call)
+            raise
+        return call
 
     def _ends_soon(self, call: Call, now: float) -> bool:
         """Sends the call and waits for a blink; whether it has ended."""
@@ -77,9 +88,12 @@ class Line:
             return False
         self._changes()
         while exchange.up and (frames := dealer.answer()) is not None:
-            self._take(frames)
-            if call.ended:
-                if exchange.has_unsent:
+            try:
+                exchange.received(frames)
+            except ProtocolError as error:
+                log.warning("%s", error)
+            if call.answer is not None or call.error is not None:
+                if exchange.give_back:
                     exchange.send(dealer.send, time.monotonic())
                 return True
         return False
@@ -182,7 +196,19 @@ class BlockingLink:
     async def call(
         self, request: wire.AnyRequest, payload: Sequence[bytes], deadline: float
     ) -> Answered:
-        return self._talk([(request, payload)], deadline)[0].result()
+        line = self._line()
+        with line.lock:
+            if self._closed:
+                raise self._ended()
+            try:
+                call = line.ask(request, payload, deadline)
+            except ContextEnded:
+                line.drop()
+                raise self._ended() from None
+        if call.error is not None:
+            raise call.error
+        assert call.answer is not None
+        return call.answer, call.frames
 
     async def call_all(self, asked: Sequence[Asked], deadline: float) -> list[Answered | Exception]:
         return [call.error or call.result() for call in self._talk(asked, deadline)]

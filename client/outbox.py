@@ -123,25 +123,26 @@ class Outbox:
             buffer.add(body, headers, key)
             self._grown(buffer, before + 1)
 
-    def put_many(self, bodies: list[bytes]) -> None:
-        """One of the pieces that `parts` gives."""
+    def put_many(self, bodies: list[bytes], size: int) -> None:
+        """One of the pieces that `parts` gives, with its bytes."""
         with self._lock:
             before = len(self._plain.bodies)
-            self._plain.extend(bodies)
+            self._plain.extend(bodies, size)
             self._grown(self._plain, 1 if not before else before + len(bodies))
 
-    def parts(self, bodies: list[bytes]) -> Iterator[list[bytes]]:
-        """Many bodies in pieces of about one batch each."""
+    def parts(self, bodies: list[bytes], size: int) -> Iterator[tuple[list[bytes], int]]:
+        """Many bodies, of so many bytes, in pieces of about one batch each."""
         if not bodies:
             return
         count = len(bodies)
-        average = max(1, sum(map(len, bodies)) // max(1, count))
+        average = max(1, size // count)
         step = max(1, min(self._options.batch_count, self._options.batch_bytes // average))
         if step >= count:
-            yield bodies
+            yield bodies, size
             return
         for start in range(0, count, step):
-            yield bodies[start : start + step]
+            part = bodies[start : start + step]
+            yield part, sum(map(len, part))
 
     def flush(self) -> None:
         """Sends off what is gathered; `busy` says when it has ended."""
@@ -239,7 +240,7 @@ class Outbox:
         deadline = self._session.deadline(self._options.timeout_ms)
         try:
             stored, error = await pushing.store(
-                self._session, self._queue, columns, delay_ms, priority, deadline
+                self._session, self._queue, columns, delay_ms, priority, deadline, size
             )
         except asyncio.CancelledError as cancelled:
             error = cancelled

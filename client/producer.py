@@ -13,7 +13,7 @@ from types import TracebackType
 from weft import limits
 
 from . import tracing
-from .batch import Body, Headers, check_bodies, check_body, check_headers, check_keys
+from .batch import Body, Headers, check_body, check_headers, check_keys, measured
 from .buffer import Options
 from .outbox import Outbox, ProducerOptions
 from .pushing import check_options
@@ -97,10 +97,10 @@ class Producer:
             for body in bodies:
                 await self.send(body)
             return
-        for part in self._outbox.parts(check_bodies(bodies)):
+        for part, size in self._outbox.parts(*measured(bodies)):
             if self._outbox.attention:
                 await self._heed()
-            self._outbox.put_many(part)
+            self._outbox.put_many(part, size)
 
     async def flush(self) -> None:
         """Returns when everything that was sent is stored; raises what went wrong."""

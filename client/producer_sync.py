@@ -13,7 +13,7 @@ from weft import limits
 
 from . import tracing
 from .background import Background
-from .batch import Body, Headers, check_bodies, check_body
+from .batch import Body, Headers, check_body, measured
 from .outbox import Outbox, ProducerOptions
 from .producer import checked
 
@@ -65,10 +65,10 @@ class Producer:
             for body in bodies:
                 self.send(body)
             return
-        for part in self._outbox.parts(check_bodies(bodies)):
+        for part, size in self._outbox.parts(*measured(bodies)):
             if self._outbox.attention:
                 self._heed()
-            self._outbox.put_many(part)
+            self._outbox.put_many(part, size)
 
     def flush(self) -> None:
         """Returns when everything that was sent is stored; raises what went wrong."""

@@ -6,10 +6,12 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from weft import limits
+from weft.dht import placement
 from weft.errors import WeftError
 from weft.ids import MessageId
 from weft.proto import wire
 
+from . import retry
 from .batch import Columns, Encoded, batches, encode
 from .link import PIPELINE_MAX
 from .session import Session
@@ -18,6 +20,24 @@ from .session import Session
 def check_options(delay_ms: int, priority: int) -> None:
     limits.check_range("delay_ms", delay_ms, 0, limits.DELAY_MS_MAX)
     limits.check_range("priority", priority, 0, limits.PRIORITY_MAX)
+
+
+async def push_plain(session: Session, queue: str, body: bytes, deadline: float) -> MessageId:
+    """One message with nothing but its body. A caller waits: this is as short as it can be."""
+    if queue in session.ordered:
+        columns = Columns([body])
+        return await push_one(
+            session, queue, columns, delay_ms=0, priority=0, dedup_key=None, deadline=deadline
+        )
+    producer, batch, router = session.producer, next(session.batches), session.router
+    place = placement.of_batch(producer, batch, router.partitions)
+    request = wire.Push(queue, producer, batch, 1)
+    pushed, _ = await retry.ask(
+        router, place, request, wire.Pushed, deadline, (wire.encode(wire.Payload([body])),)
+    )
+    if pushed.partition != place:
+        _learn(session, queue, place, pushed)
+    return MessageId.of(pushed.partition, pushed.producer, pushed.batch, 0)
 
 
 async def push_one(
@@ -30,7 +50,7 @@ async def push_one(
     dedup_key: str | None,
     deadline: float,
 ) -> MessageId:
-    batch = session.next_batch()
+    batch = next(session.batches)
     request = wire.Push(queue, session.producer, batch, 1, delay_ms, priority, dedup_key)
     place = _place(session, request)
     pushed = await session.push(place, request, encode(columns), deadline)
@@ -65,10 +85,11 @@ async def store(
     delay_ms: int,
     priority: int,
     deadline: float,
+    size: int | None = None,
 ) -> tuple[list[wire.Pushed], Exception | None]:
     """What was stored, in order, PIPELINE_MAX batches at a time, and what stopped it."""
     stored: list[wire.Pushed] = []
-    encoded = batches(columns)
+    encoded = batches(columns, size)
     while window := list(islice(encoded, PIPELINE_MAX)):
         pushes = list(_numbered(session, queue, window, delay_ms, priority))
         ends = await _push_window(session, pushes, deadline)
@@ -83,7 +104,7 @@ def _numbered(
     session: Session, queue: str, window: list[Encoded], delay_ms: int, priority: int
 ) -> Iterator[tuple[wire.Push, Sequence[bytes]]]:
     for count, frame in window:
-        batch = session.next_batch()
+        batch = next(session.batches)
         yield wire.Push(queue, session.producer, batch, count, delay_ms, priority), (frame,)
 
 

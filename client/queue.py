@@ -67,6 +67,12 @@ class QueueCore(Generic[M]):
 
         The same `dedup_key` again within the queue's window stores nothing and gives the first id.
         """
+        plain = headers is None and key is None and dedup_key is None
+        if plain and delay_ms == 0 == priority and type(body) is bytes and not tracing.on():
+            if len(body) > limits.BODY_BYTES_MAX:
+                check_body(body)
+            deadline = self._session.deadline(timeout_ms)
+            return await pushing.push_plain(self._session, self.name, body, deadline)
         pushing.check_options(delay_ms, priority)
         if dedup_key is not None:
             check_dedup_key(dedup_key)

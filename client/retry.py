@@ -72,7 +72,7 @@ async def ask(
     while True:
         seen, link = router.view, router.link(place)
         try:
-            until = router.until(request, deadline, silences)
+            until = deadline if router.alone else router.until(request, deadline, silences)
             answer, frames = await link.call(request, payload, until)
         except Unavailable as error:
             failure: WeftError = error

@@ -73,26 +73,26 @@ class Router:
         self._links = Links(carrier, discovery, self.adopt)
         self._links.follow(self.view)
         self._down: dict[str, float] = {}
-        self._partitions = self.view.partitions
-        self._table: list[Link | None] = [None] * (self._partitions + 1)
+        self.partitions = self.view.partitions
+        self._table: list[Link | None] = [None] * (self.partitions + 1)
 
     # --- where things are ---
 
     def of_batch(self, producer: int, batch: int) -> int:
-        return placement.of_batch(producer, batch, self._partitions)
+        return placement.of_batch(producer, batch, self.partitions)
 
     def of_push(self, ordered: bool, push: wire.Push) -> int:
         return placement.of_push(
-            push.queue, ordered, push.producer, push.batch, push.dedup_key, self._partitions
+            push.queue, ordered, push.producer, push.batch, push.dedup_key, self.partitions
         )
 
     def of_text(self, text: str) -> int:
         """By a queue's name, a table's key or a dedup key."""
-        return placement.of_text(text, self._partitions)
+        return placement.of_text(text, self.partitions)
 
     def of_partition(self, partition: int) -> int:
         """The place of a message, by the partition in its id or its receipt."""
-        return partition % self._partitions
+        return partition % self.partitions
 
     def link(self, place: int) -> Link:
         """To the primary of a partition now, or to some node for ANY."""
@@ -215,7 +215,7 @@ class Router:
             self.discovery.note(view)
             if view.same_places(before):
                 return
-            self._partitions = view.partitions
+            self.partitions = view.partitions
             self._table = [None] * (view.partitions + 1)
             self.alone = view.alone
             self._choose_local()

@@ -35,12 +35,10 @@ class Session:
         self.timeout_ms = timeout_ms
         self.trails = Trails()
         self.producer = secrets.randbits(PRODUCER_BITS)
-        self._batches = itertools.count(1)
+        #: Numbers for batches: `next` is one step, also between threads.
+        self.batches = itertools.count(1)
         #: Queues that are known to be all in one place; one that was made anew may not be.
         self.ordered: set[str] = set()
-
-    def next_batch(self) -> int:
-        return next(self._batches)  # one step, also between threads
 
     def deadline(self, timeout_ms: int | None, wait_ms: int = 0) -> float:
         """When a call that starts now must have ended."""

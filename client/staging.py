@@ -110,7 +110,7 @@ class StageCore:
 
     def _routed(self, count: int, frame: bytes) -> tuple[int, Asked]:
         session = self._session
-        number = session.next_batch()
+        number = next(session.batches)
         push = wire.Push(self.queue, session.producer, number, count)
         place = session.router.of_push(self.queue in session.ordered, push)
         request = streams.Stage(

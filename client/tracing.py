@@ -15,6 +15,7 @@ Without the package, or with no provider set, nothing is done and nothing is add
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -40,12 +41,14 @@ def _load() -> Any:
 
 
 _trace: Any = _load()
+#: Whether none is named in the environment: until one is set, that need not be asked at each push.
+_UNSET: Final = "OTEL_PYTHON_TRACER_PROVIDER" not in os.environ
 _propagate: Any = importlib.import_module("opentelemetry.propagate") if _trace else None
 
 
 def on() -> bool:
     """Whether an application has set up tracing."""
-    if _trace is None:
+    if _trace is None or (_UNSET and getattr(_trace, "_TRACER_PROVIDER", _trace) is None):
         return False
     provider = _trace.get_tracer_provider()
     return not isinstance(provider, (_trace.ProxyTracerProvider, _trace.NoOpTracerProvider))

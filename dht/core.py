@@ -122,8 +122,12 @@ class Core:
         self._budget = 0
         self._suspected: dict[str, int] = {}
         self._sends: list[tuple[str, AnyMessage]] = []
+        #: What goes with the next ping: (node, partition) -> an answer that nobody waits for.
+        self._later: dict[tuple[str, int], Appended] = {}
         self._ping_at = self._again_at = self._try_at = self._ask_at = 0
         self._try_until = 0
+        #: partition -> what was committed of it at the last look, where there were entries after.
+        self._uncommitted: dict[int, int] = {}
         #: Partitions whose role, place or commit may have changed.
         self.stirred: set[int] = set()
         #: Catalogue records that were applied, and partitions whose state was replaced.
@@ -132,9 +136,9 @@ class Core:
 
     # --- start ----------------------------------------------------------------------------
 
-    def found(self, member: Member) -> None:
+    def found(self, member: Member, learners: int = 1) -> None:
         """The first node of a new cluster. Called once, on an empty store, before `recover`."""
-        first = views.found(self.node, member, self.catalogue)
+        first = views.found(self.node, member, self.catalogue, learners)
         self._save_vote(Vote((0, 0, self.node), (0, 0, self.node), first))
         self._overlay.put(_VIEW, _encode(first))
 
@@ -354,6 +358,11 @@ class Core:
         if replica.committed > replica.applied:
             self._unapplied.add(replica.number)
 
+    @property
+    def ping_at(self) -> int:
+        """When a message goes to everyone the next time."""
+        return self._ping_at
+
     def next_due(self) -> int:
         """When the core next has something to say by itself."""
         due = min(self._ping_at, self._again_at)
@@ -404,6 +413,7 @@ class Core:
             self._ping_at = self.now + self.pace.ping
             ping = Ping(self.view.version, self.full)
             self._sends.extend((node, ping) for node in self.view.members if node != self.node)
+            self._send_with_pings()
             self._suspect()
         if self.now < self._again_at:
             return False
@@ -420,17 +430,29 @@ class Core:
                 replica.say_again()
                 self._note_commit(replica)
         self._confirmations.say_again()
-        self._tell_commits()
         self._steward.tend()
         return True
 
     def _ask_for_commits(self) -> None:
         """A follower behind a cut may have missed the word: entries that stay uncommitted for long
         are asked about."""
+        waiting: dict[int, int] = {}
         for number, replica in self.replicas.items():
             if replica.role is Role.IDLE and replica.log.end > replica.committed:
-                replica.asks = True
-                self._busy.add(number)
+                waiting[number] = replica.committed
+                if self._uncommitted.get(number) == replica.committed:
+                    replica.asks = True
+                    self._busy.add(number)
+        self._uncommitted = waiting
+
+    def _send_with_pings(self) -> None:
+        """What nobody waits for goes when a message for everyone goes anyway: it is one on the
+        wire, and one for the receiver to wake up for, whatever is in it."""
+        later, self._later = self._later, {}
+        self._sends.extend((node, answer) for (node, _), answer in later.items())
+        for number in self._busy:
+            self.replicas[number].feed()
+        self._tell_commits()
 
     def _tell_commits(self) -> None:
         """One message for each node, and no answer: what is lost is said with the next entries."""
@@ -476,6 +498,9 @@ class Core:
 
     def send(self, to: str, message: AnyMessage) -> None:
         self._sends.append((to, message))
+
+    def send_later(self, to: str, message: Appended) -> None:
+        self._later[to, message.partition] = message
 
     def may_install(self, size: int) -> bool:
         if self._budget <= 0:

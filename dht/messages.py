@@ -115,6 +115,8 @@ class Append(Message, frozen=True, tag="append"):
     trim: int
     #: The version of the view in which the receiver became a learner, if that was in this epoch.
     since: int = 0
+    #: Nobody waits for the answer: it may go with the next ping.
+    lazy: bool = False
 
 
 class Appended(Message, frozen=True, tag="appended"):

@@ -5,13 +5,17 @@ from __future__ import annotations
 from typing import Protocol
 
 from .log import Changes
-from .messages import AnyMessage
+from .messages import AnyMessage, Appended
 
 
 class Outbox(Protocol):
     """What a replica needs of its node."""
 
     def send(self, to: str, message: AnyMessage) -> None: ...
+
+    def send_later(self, to: str, message: Appended) -> None:
+        """With the next ping: it costs no message of its own. A later one replaces it."""
+        ...
 
     def alive(self, node: str) -> bool: ...
 

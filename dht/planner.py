@@ -17,10 +17,10 @@ from .view import Place, View
 
 
 class Size(NamedTuple):
-    """How many copies there should be, where there are enough nodes."""
+    """How many copies a push waits for, where there are enough nodes; learners come on top of
+    that, as many as the view says."""
 
     sync: int = 2
-    learners: int = 1
 
 
 def holders(view: View) -> list[str]:
@@ -45,7 +45,7 @@ def plan(view: View, size: Size) -> list[Place]:
         chosen = _even(nodes, wishes, taken)
         taken = [(*sofar, node) for sofar, node in zip(taken, chosen, strict=True)]
     sync = taken
-    for _ in range(min(size.learners, len(nodes) - len(sync[0])) if sync else 0):
+    for _ in range(min(view.learners, len(nodes) - len(sync[0])) if sync else 0):
         wishes = [[place.learners, place.sync] for place in partitions]
         chosen = _even(nodes, wishes, taken)
         taken = [(*sofar, node) for sofar, node in zip(taken, chosen, strict=True)]

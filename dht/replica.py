@@ -23,7 +23,6 @@ Nothing here reads a clock: time only decides when something is said again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 from weft.persistence import layout
@@ -42,7 +41,6 @@ from .messages import (
     Installed,
     Lineage,
     Need,
-    Row,
     Seal,
     Sealed,
 )
@@ -59,8 +57,6 @@ ENTRIES_MAX: Final = 64
 KEEP_MAX: Final = 4096
 #: In the place of a piece's number: what was installed before it is not there.
 BEGIN_AGAIN: Final = -1
-#: How often a commit is told to a follower that gets no entries after it.
-_TELL_TIMES: Final = 3
 #: Entries applied in one round.
 APPLY_MAX: Final = 256
 
@@ -100,6 +96,7 @@ class Replica:
         self._follows: dict[str, Follower] = {}  # who follows this one, while it is a primary
         self._sent_count = 0  # states that were sent
         self.pending: set[str] = set()
+        self._wanted = ""  # the learner that is to join the set next
 
     def _recover(self) -> None:
         data = self._overlay.read(layout.replica(self.number))
@@ -198,13 +195,9 @@ class Replica:
             return
         before = message.first - 1
         if self.log.base <= before <= self.log.end:
-            self._send(
-                sender,
-                Fetched(
-                    self.number, message.epoch, (before, self.log.epoch_at(before)),
-                    self.log.entries(message.first, ENTRIES_MAX),
-                ),
-            )  # fmt: skip
+            previous = (before, self.log.epoch_at(before))
+            entries = self.log.entries(message.first, ENTRIES_MAX)
+            self._send(sender, Fetched(self.number, message.epoch, previous, entries))
 
     def append(self, sender: str, message: Append) -> None:
         if not self._promise(message.epoch):
@@ -226,7 +219,8 @@ class Replica:
             self._level = message.epoch, level
         self.hear_commit(message.epoch, message.committed)
         self.trim(message.trim)
-        self._send(sender, Appended(self.number, message.epoch, level, message.since))
+        send = self._outbox.send_later if message.lazy else self._outbox.send
+        send(sender, Appended(self.number, message.epoch, level, message.since))
 
     def _need(self, primary: str, epoch: int) -> None:
         self._send(primary, Need(self.number, epoch, list(self.log.lineage), self.log.end))
@@ -332,11 +326,9 @@ class Replica:
                 self._overlay.delete(key)
             return self.log.end
         lsn = self.log.append(self.place.epoch, encode(changes), bodies)
-        # Learners are not waited for: they get what has gathered, once in a while. But every node
-        # waits to hear of a new queue.
-        eager = self.followers if self.number == self._catalogue else self.needed
-        for follower in eager:
-            self._ship(follower)
+        for follower in self.followers:
+            if not self._is_lazy(follower) or self._has_lot(follower):
+                self._ship(follower)
         self._commit()
         return lsn
 
@@ -401,22 +393,25 @@ class Replica:
             return True
         follower = self._follows.get(learner)
         match = follower.match if follower is not None else None
-        if match is None or not self._outbox.alive(learner):
+        if follower is None or match is None or not self._outbox.alive(learner):
             return False
+        if follower.lazy:
+            self._ship(learner, even_empty=True)  # its answer is waited for now
         if self.log.end - match <= ENTRIES_MAX:
             self.pending.add(learner)
         return match >= self.log.end
 
     def wait_only_for(self, learner: str) -> None:
         """No wish of this node is under way: whoever else is pending was not taken in."""
+        self._wanted = learner
         if self.pending - {learner}:
             self.pending &= {learner}
             self._commit()
 
     def lag(self) -> dict[str, int]:
         """How many entries each follower is behind; not what is just on its way to it."""
-        lags = {name: each.lag(self.log.end, ENTRIES_MAX) for name, each in self._follows.items()}
-        return {name: lag for name, lag in lags.items() if lag}
+        lags = ((name, each.lag(self.log.end, ENTRIES_MAX)) for name, each in self._follows.items())
+        return {name: lag for name, lag in lags if lag}
 
     @property
     def installing_others(self) -> int:
@@ -456,30 +451,41 @@ class Replica:
     def _say_again_to(self, name: str) -> None:
         """Only to who got no further since the last time; the commit is news, too."""
         follower = self._follows[name]
-        match, before = follower.match, follower.stuck
-        follower.stuck = -1 if match is None else match
+        late, match = follower.is_late(self.log.end), follower.match
         if follower.sending is not None:
             if self._outbox.alive(name):
                 self._send_piece(name)
             else:
                 follower.sending = None  # or the log would grow for ever
-        elif match is None or (match < self.log.end and match == before):
+        elif late and (follower.under_way or not self._is_lazy(name)):
             follower.next = self.log.end + 1 if match is None else match + 1
             self._ship(name, even_empty=True)
-        elif name in self.place.learners and follower.next == match + 1:
-            self._ship(name)  # what has gathered for it; nothing is under way
+
+    def _is_lazy(self, name: str) -> bool:
+        """Learners are not waited for: they get what has gathered, with the pings (`feed`). But
+        every node waits to hear of a new queue."""
+        learns = name in self.place.learners and name not in self.pending
+        return learns and name != self._wanted and self.number != self._catalogue
+
+    def _has_lot(self, name: str) -> bool:
+        """Whether more has gathered for a learner than goes into a message."""
+        follower = self._follows[name]
+        return not follower.under_way and self.log.end - follower.level >= ENTRIES_MAX
+
+    def feed(self) -> None:
+        """There is a ping for everyone: what has gathered for learners goes with it, if it was
+        there at the last one. Most messages are gone by then, and need not be copied."""
+        for learner in self.place.learners if self.role is Role.ACTIVE else ():
+            follower = self._follows[learner]
+            ripe, follower.ripe = follower.ripe, self.log.end
+            if not follower.under_way and ripe > follower.level:
+                self._ship(learner, upto=ripe)
 
     def news(self, name: str) -> int | None:
-        """The commit, if a follower that is level was not told so, or only once: it is not
-        answered, and may have been lost."""
-        follower = self._follows.get(name)
-        if self.role is not Role.ACTIVE or follower is None or follower.match is None:
-            return None
-        told, times = follower.told
-        if follower.match < self.committed or (told >= self.committed and times >= _TELL_TIMES):
-            return None  # it hears of it with the entries, or has heard
-        follower.told = self.committed, times + 1 if told == self.committed else 1
-        return self.committed
+        """The commit, if a follower that is level is to be told so."""
+        follower = self._follows.get(name) if self.role is Role.ACTIVE else None
+        tell = follower is not None and follower.is_to_hear(self.committed)
+        return self.committed if tell else None
 
     def _all_sealed(self) -> None:
         if any(member not in self._sealed for member in self.place.sync):
@@ -493,9 +499,9 @@ class Replica:
             )
         if self._source == self.node:
             self._copy()
-            return
-        self.role = Role.FETCHING
-        self._fetch_or_copy()
+        else:
+            self.role = Role.FETCHING
+            self._fetch_or_copy()
 
     def _fetch_or_copy(self) -> None:
         lineage, end = self._sealed[self._source]
@@ -528,7 +534,9 @@ class Replica:
         if self.role is Role.ACTIVE:
             self._commit()
         follower = self._follows.get(name)
-        if follower is not None and (follower.next or 0) <= self.log.end:
+        if follower is None or (follower.next or 0) > self.log.end:
+            return
+        if self._has_lot(name) or not (follower.lazy and self._is_lazy(name)):
             self._ship(name)
 
     def _commit(self) -> None:
@@ -551,7 +559,7 @@ class Replica:
         level = max(level, self.applied - KEEP_MAX)
         return min([level, *(each.sending.at[0] for each in follows if each.sending is not None)])
 
-    def _ship(self, name: str, *, even_empty: bool = False) -> None:
+    def _ship(self, name: str, *, even_empty: bool = False, upto: int = 0) -> None:
         follower = self._follows[name]
         first = follower.next
         if first is None or follower.sending is not None:
@@ -559,12 +567,16 @@ class Replica:
         if first <= self.log.base:
             self._send_state(name)
             return
-        entries = self.log.entries(first, ENTRIES_MAX)
+        upto = upto or self.log.end
+        entries = self.log.entries(first, min(ENTRIES_MAX, upto - first + 1))
         if entries or even_empty:
             before = (first - 1, self.log.epoch_at(first - 1))
             follower.next = first + len(entries)
             follower.told = self.committed, 0
-            about = (self.committed, self._trim_point(), follower.since)
+            # What does not bring it to the end is answered at once: there is more to come.
+            last = follower.next > upto and 0 < len(entries) < ENTRIES_MAX
+            follower.lazy, follower.still = last and self._is_lazy(name), 0
+            about = (self.committed, self._trim_point(), follower.since, follower.lazy)
             self._send(name, Append(self.number, self.place.epoch, before, entries, *about))
 
     def _send_state(self, learner: str) -> None:
@@ -572,25 +584,16 @@ class Replica:
         follower = self._follows[learner]
         if follower.sending is not None or learner not in self.place.learners:
             return
-        data = self._overlay.stored(layout.replica(self.number))
-        meta = decode_meta(data) if data is not None else Meta()
-        if not self.log.base <= meta.applied <= self.log.end:
-            return  # what is in the store is older than this log: the next write mends that
-        at = (meta.applied, self.log.epoch_at(meta.applied))
         self._sent_count += 1
-        follower.sending = Sending(at, self._sent_count, self._rows())
+        about = (self._overlay, self.number, self._catalogue, self.log)
+        follower.sending = Sending.begin(*about, self._sent_count)
         self._send_piece(learner)
-
-    def _rows(self) -> Iterator[Row]:
-        for start, stop in layout.state_ranges(self.number, self._catalogue):
-            yield from self._overlay.stored_rows(start, stop)
 
     def _send_piece(self, learner: str) -> None:
         follower = self._follows[learner]
         sending = follower.sending
-        if sending is None or not self._outbox.may_install(sending.size):
-            return  # it is sent when others say things again
-        self._send(learner, sending.message(self.number, self.place.epoch, follower.since))
+        if sending is not None and self._outbox.may_install(sending.size):  # or later
+            self._send(learner, sending.message(self.number, self.place.epoch, follower.since))
 
     def _send(self, to: str, message: AnyMessage) -> None:
         self._outbox.send(to, message)

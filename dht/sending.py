@@ -9,7 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from weft.persistence import layout
+from weft.persistence.overlay import Overlay
+
+from .log import Log
 from .messages import Install, Row
+from .meta import Meta, decode_meta
 
 #: Bytes in one piece, about.
 PIECE_BYTES: Final = 1 << 20
@@ -28,6 +33,20 @@ class Sending:
         self.size = 0
         self.last = False
         self.advance()
+
+    @staticmethod
+    def begin(
+        overlay: Overlay, number: int, catalogue: int, log: Log, count: int
+    ) -> Sending | None:
+        """A partition's state as it is in the store, which is what was applied when it was written;
+        None when that is older than the log: the next write mends that."""
+        data = overlay.stored(layout.replica(number))
+        meta = decode_meta(data) if data is not None else Meta()
+        if not log.base <= meta.applied <= log.end:
+            return None
+        ranges = layout.state_ranges(number, catalogue)
+        rows = (row for start, stop in ranges for row in overlay.stored_rows(start, stop))
+        return Sending((meta.applied, log.epoch_at(meta.applied)), count, rows)
 
     def advance(self) -> None:
         """The next piece; the last one may be empty."""

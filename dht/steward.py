@@ -34,7 +34,9 @@ class Steward:
         goal = self._goal(core.view)
         room = NEW_LEARNERS_MAX - sum(r.installing_others for r in core.replicas.values())
         spare = holders(core.view)
-        for number, replica in core.replicas.items():
+        # The catalogue goes first: a node that leads anything needs the queues' records.
+        for number in sorted(core.replicas, key=lambda number: number != core.catalogue):
+            replica = core.replicas[number]
             if replica.role is not Role.ACTIVE:
                 continue
             next_step = step(number, replica.place, goal[number], core.alive, core.size.sync, spare)

@@ -64,6 +64,8 @@ class View(msgspec.Struct, array_like=True, frozen=True):
     min_sync: int = 1
     #: Ids that were members once: they never come back.
     removed: tuple[str, ...] = ()
+    #: Learners that a partition should have, where there are enough nodes. Set when it is founded.
+    learners: int = 1
 
     @property
     def catalogue(self) -> int:
@@ -90,10 +92,10 @@ class View(msgspec.Struct, array_like=True, frozen=True):
 NOTHING = View(0, (), (), {}, ())
 
 
-def found(node: str, member: Member, partitions: int) -> View:
+def found(node: str, member: Member, partitions: int, learners: int = 1) -> View:
     """The first view of a cluster: one node, which holds everything."""
     places = tuple(Place(1, (node,)) for _ in range(partitions + 1))
-    return View(1, (node,), (), {node: member}, places)
+    return View(1, (node,), (), {node: member}, places, learners=learners)
 
 
 def _with_places(view: View, change: Callable[[Place], Place]) -> View:

@@ -72,15 +72,17 @@ def create(
     capacity: int = 1024,
     item_bytes: int = 64,
     variable: bool = False,
+    direct: bool = True,
 ) -> Job:
-    """Collective: make a queue among the ranks of ``comm``, all with the same arguments."""
+    """Collective: make a queue among the ranks of ``comm``, all with the same arguments. With
+    ``direct`` off, ranks of one machine reach each other as those of two do: through MPI alone."""
     try:
         from .mpi import MpiWindow
     except ImportError as error:
         raise MissingExtra(f"queues over MPI need weft[mpi]: pip install it ({error})") from error
     made = algorithm_named(algorithm)
     shape = Shape(comm.Get_size(), dequeuer, capacity, item_bytes, variable)
-    window = MpiWindow(comm, made.segment_bytes(shape, comm.Get_rank()))
+    window = MpiWindow(comm, made.segment_bytes(shape, comm.Get_rank()), direct)
     if window.rank == dequeuer:
         job = Job(window, shape, None, made.dequeuer(window, shape))
     else:

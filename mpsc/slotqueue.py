@@ -77,8 +77,10 @@ class SlotDequeuer(RingDequeuer):
 
     def __init__(self, window: Window, shape: Shape) -> None:
         super().__init__(window, shape)
+        #: Where the slots begin.
+        self._first_slot = shape.own
         for number in range(shape.enqueuers):
-            window.store(window.rank, shape.own + number, MAX_STAMP)
+            window.store(window.rank, self._first_slot + number, MAX_STAMP)
 
     def dequeue(self) -> bytes | None:
         number = self._minimum()
@@ -102,15 +104,17 @@ class SlotDequeuer(RingDequeuer):
         return items
 
     def _slots(self, count: int) -> list[int]:
-        return self._window.load_range(self._window.rank, self._shape.own, count)
+        return self._window.load_range(self._window.rank, self._first_slot, count)
 
     def _minimum(self) -> int | None:
         """The number of the enqueuer whose front may be taken next."""
-        slots = self._slots(self._shape.enqueuers)
+        slots = self._slots(len(self._rings))
         low = min(slots)
         if low == MAX_STAMP:
             return None
         candidate = slots.index(low)
+        if not candidate:
+            return candidate  # none is before it
         slots = [*self._slots(candidate), low]
         return slots.index(min(slots))
 
@@ -119,7 +123,7 @@ class SlotDequeuer(RingDequeuer):
             self._refresh(number)
 
     def _refresh(self, number: int) -> bool:
-        window, slot = self._window, self._shape.own + number
+        window, slot = self._window, self._first_slot + number
         old = window.load(window.rank, slot)
         front = self._rings[number].front_stamp()
         new = MAX_STAMP if front is None else front

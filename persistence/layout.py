@@ -14,7 +14,7 @@
 | ``m`` partition(2)                               | a replica's own: promise, log, applied |
 | ``n`` name                                       | the node's own: view, vote, boot       |
 | ``o`` partition(2) queue(8)                      | the leases of an ordered queue         |
-| ``p`` partition(2)                               | a partition's state: its last lsn      |
+| ``p`` partition(2)                               | a partition's state: no lsn after this |
 | ``q`` queue name                                 | a queue's record                       |
 | ``t`` partition(2) key                           | a value of the hash table              |
 | ``u`` partition(2) queue(8) subscription         | a subscription: its ledger             |
@@ -219,6 +219,18 @@ def kind_range(kind: bytes) -> tuple[bytes, bytes]:
 def seal(key: bytes, data: bytes) -> bytes:
     """The record that holds ``data`` under ``key``."""
     return _sum.pack(_hash(data, _hash(key))) + data
+
+
+def batch_records(
+    partition: int, lsn: int, head_data: bytes, payload: bytes
+) -> tuple[tuple[bytes, bytes], tuple[bytes, bytes]]:
+    """The two records of a new batch, with their keys: in one step, for a caller waits for it."""
+    head_key = _batch.pack(HEAD, partition, lsn)
+    body_key = BODY + head_key[1:]
+    return (
+        (head_key, _digest(head_data, _hash(head_key)) + head_data),
+        (body_key, _digest(payload, _hash(body_key)) + payload),
+    )
 
 
 def unseal(key: bytes, record: bytes, path: str) -> memoryview:

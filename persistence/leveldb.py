@@ -111,7 +111,7 @@ class LevelStore:
         #: Scans that somebody still has: they may read what was deleted since.
         self._scans: weakref.WeakSet[Iterator[tuple[bytes, bytes]]] = weakref.WeakSet()
         self._closing = False
-        #: By whether they sync.
+        #: Empty ones, by whether they sync: their memory need not grow from nothing each time.
         self._batches: dict[bool, Any] = {}
         #: Whether writes came after the last synced one.
         self._unsynced = False
@@ -150,33 +150,33 @@ class LevelStore:
         return scan
 
     def write(self, changes: list[Change], *, sync: bool) -> None:
-        # In this order: who waited for a write that failed is turned away.
-        with self._writing, self._turnstile:
+        # `close` waits for this lock: nobody is inside when it frees LevelDB.
+        with self._writing:
+            if self._turnstile.refusal is not None:
+                self._turnstile.turn_away()
             self._write(changes, sync=sync)
 
     def _write(self, changes: list[Change], *, sync: bool) -> None:
-        batch = self._batch(sync)
+        batch = self._batches.get(sync)
+        if batch is None:
+            batch = self._batches[sync] = self._db.write_batch(sync=sync)
         commit = self._commit + 1
-        batch.put(COMMIT_KEY, integrity.pack_commit(commit))
+        batch.put(COMMIT_KEY, commit.to_bytes(8, "big"))
+        segments = self._segments
         size = 0
         try:
             aside: dict[bytes, Pointer | None] = {}
             for key, value in changes:
                 assert b"" < key < _OWN, "the empty key and the last ones are the store's own"
-                if key[:1] == _BODY and (self._segments or stands_aside(value)):
+                if key[:1] == _BODY and (segments.standing or stands_aside(value)):
                     value = self._aside(key, value, aside)
                 if value is None:
                     batch.delete(key)
                 else:
                     batch.put(key, value)
                     size += len(value)
-            if aside:
-                self._segments.flush(sync=sync)
-            for number, standing in self._segments.standings():
-                if standing is None:
-                    batch.delete(_standing_key(number))
-                else:
-                    batch.put(_standing_key(number), standing)
+            if segments.touched:
+                self._put_standings(batch, aside, sync=sync)
             batch.write()
             self._commit = commit
             if sync:
@@ -184,12 +184,24 @@ class LevelStore:
                     _sync_logs(self._path)
                 self._mark.advance(commit)
             self._unsynced = not sync
-            if self._segments.has_dead:
+            if segments.dead:
                 self._unlink_dead()
         except (plyvel.Error, OSError) as error:
             raise self._failed(error) from error
-        if size > KEPT_BYTES_MAX:
-            self._batches.clear()
+        finally:
+            if size > KEPT_BYTES_MAX:
+                self._batches.clear()
+            else:
+                batch.clear()
+
+    def _put_standings(self, batch: Any, aside: dict[bytes, Pointer | None], *, sync: bool) -> None:
+        if aside:
+            self._segments.flush(sync=sync)
+        for number, standing in self._segments.standings():
+            if standing is None:
+                batch.delete(_standing_key(number))
+            else:
+                batch.put(_standing_key(number), standing)
 
     def _aside(
         self, key: bytes, value: bytes | None, aside: dict[bytes, Pointer | None]
@@ -209,15 +221,6 @@ class LevelStore:
             _sync_logs(self._path)
             self._unsynced = False
         self._segments.unlink_dead(scans=bool(self._scans))
-
-    def _batch(self, sync: bool) -> Any:
-        """An empty batch, mostly the last one again: its memory need not grow from nothing."""
-        batch = self._batches.get(sync)
-        if batch is None:
-            batch = self._batches[sync] = self._db.write_batch(sync=sync)
-        else:
-            batch.clear()
-        return batch
 
     def compact(self, start: bytes, stop: bytes) -> None:
         # LevelDB begins a new log for this. An empty log before it would look like a lost one.
@@ -256,9 +259,11 @@ class LevelStore:
 
     def close(self) -> None:
         with self._writing:
-            closing, self._closing = self._closing, True
-        if closing:
-            return
+            if not self._closing:
+                self._closing = True
+                self._close()
+
+    def _close(self) -> None:
         failed = self._turnstile.refusal is not None
         self._turnstile.refuse(
             StorageError(f"{self._path}: the store is closed; open it again to use it")

@@ -7,7 +7,7 @@ on their way out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from . import layout
 from .store import Change, Reader
@@ -42,6 +42,9 @@ class Overlay:
     def put_record(self, key: bytes, record: bytes) -> None:
         """A value that is sealed already."""
         self._changes[key] = record
+
+    def put_records(self, records: Iterable[tuple[bytes, bytes]]) -> None:
+        self._changes.update(records)
 
     def delete(self, key: bytes) -> None:
         self._changes[key] = None

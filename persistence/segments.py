@@ -87,23 +87,24 @@ class Segments:
     def __init__(self, folder: str, standings: dict[int, bytes]) -> None:
         """Checks the files against what LevelDB says of them, and removes what a crash left."""
         self._folder = folder
-        self._standings = {n: _Standing(*_standing.unpack(one)) for n, one in standings.items()}
+        #: What is there, by number.
+        self.standing = {n: _Standing(*_standing.unpack(one)) for n, one in standings.items()}
         found = {int(name[1]) for name in map(_NAME.fullmatch, os.listdir(folder)) if name}
         #: The segment that is appended to is made with its first value.
-        self._current = max(found | self._standings.keys(), default=0)
+        self._current = max(found | self.standing.keys(), default=0)
         #: Segments whose standing is to be written.
-        self._touched = {number for number, one in self._standings.items() if not one.live}
-        for number in self._touched:
-            del self._standings[number]
-        for number, standing in self._standings.items():
+        self.touched = {number for number, one in self.standing.items() if not one.live}
+        for number in self.touched:
+            del self.standing[number]
+        for number, standing in self.standing.items():
             self._check(number, standing)
-        for number in found - self._standings.keys():
+        for number in found - self.standing.keys():
             os.unlink(self._path(number))
         self._fd = -1
         self._buffers: list[bytes] = []
         self._unsynced: set[int] = set()  # segments with bytes that may not be on disk
         self._made = False  # whether the folder has to be synced, too
-        self._dead: list[int] = []
+        self.dead: list[int] = []  # to be unlinked
         self._lock = threading.Lock()  # held while a descriptor of these is used
         self._open: OrderedDict[int, int] = OrderedDict()
         self._retired: dict[int, int] = {}
@@ -117,18 +118,14 @@ class Segments:
         if size < standing.end:
             raise StoreDamaged(f"{path} ends early, at {size} of {standing.end}. {_RESTORE}")
 
-    def __bool__(self) -> bool:
-        """Whether there is any."""
-        return bool(self._standings)
-
     # --- writing ---
 
     def append(self, key: bytes, value: bytes) -> Pointer:
         """Takes a value; it is in its file after `flush`."""
-        standing = self._standings.get(self._current)
+        standing = self.standing.get(self._current)
         if self._fd < 0 or (standing is not None and standing.end >= SEGMENT_BYTES):
             self._begin()
-        standing = self._standings[self._current]
+        standing = self.standing[self._current]
         head = _record.pack(len(key), len(value)) + key
         self._buffers += head, value
         found = Pointer(
@@ -136,7 +133,7 @@ class Segments:
         )
         standing.end += len(head) + len(value)
         standing.live += len(value)
-        self._touched.add(self._current)
+        self.touched.add(self._current)
         self._unsynced.add(self._current)
         return found
 
@@ -146,28 +143,28 @@ class Segments:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
-            if not self._standings[before].live:
+            if not self.standing[before].live:
                 self._bury(before)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
         self._fd = os.open(self._path(self._current), flags, 0o644)
-        self._standings[self._current] = _Standing(0, 0)
+        self.standing[self._current] = _Standing(0, 0)
         self._made = True
 
     def free(self, pointer: Pointer) -> None:
         """A value is not pointed to any more, once the write is done."""
-        standing = self._standings.get(pointer.segment)
+        standing = self.standing.get(pointer.segment)
         if standing is None:
             return
         standing.live = max(0, standing.live - pointer.length)
-        self._touched.add(pointer.segment)
+        self.touched.add(pointer.segment)
         if not standing.live and pointer.segment != self._current:
             self._bury(pointer.segment)
 
     def _bury(self, number: int) -> None:
-        del self._standings[number]
-        self._touched.add(number)
+        del self.standing[number]
+        self.touched.add(number)
         self._unsynced.discard(number)
-        self._dead.append(number)
+        self.dead.append(number)
 
     def flush(self, *, sync: bool) -> None:
         """What was appended is in the files; with `sync`, it and all before is on disk."""
@@ -197,16 +194,12 @@ class Segments:
 
     def standings(self) -> list[tuple[int, bytes | None]]:
         """What has changed since the last call, to be written together with the pointers."""
-        touched, self._touched = sorted(self._touched), set()
+        touched, self.touched = sorted(self.touched), set()
         return [(number, self._packed(number)) for number in touched]
 
     def _packed(self, number: int) -> bytes | None:
-        standing = self._standings.get(number)
+        standing = self.standing.get(number)
         return None if standing is None else _standing.pack(standing.live, standing.end)
-
-    @property
-    def has_dead(self) -> bool:
-        return bool(self._dead)
 
     def unlink_dead(self, *, scans: bool) -> None:
         """The write that freed them is on disk. A scan that began before may still read them."""
@@ -215,8 +208,8 @@ class Segments:
                 for fd in self._retired.values():
                     os.close(fd)
                 self._retired.clear()
-            while self._dead:
-                number = self._dead.pop()
+            while self.dead:
+                number = self.dead.pop()
                 if scans and number not in self._retired:
                     self._retired[number] = self._opened(number)
                     del self._open[number]
@@ -260,7 +253,7 @@ class Segments:
         """Segments that are worth being emptied, oldest first."""
         return [
             number
-            for number, standing in sorted(self._standings.items())
+            for number, standing in sorted(self.standing.items())
             if number != self._current and 2 * standing.live < standing.end
         ]
 
@@ -278,7 +271,7 @@ class Segments:
 
     def emptied(self, number: int) -> None:
         """Every value of it was looked at, and those that lived were written elsewhere."""
-        if number in self._standings and number != self._current:
+        if number in self.standing and number != self._current:
             self._bury(number)
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ A call goes in with ``with turnstile:``. Once `refuse` was called nobody gets in
 from __future__ import annotations
 
 import threading
+from typing import NoReturn
 
 from weft.errors import StorageError
 
@@ -21,7 +22,7 @@ class Turnstile:
     def __enter__(self) -> None:
         with self._lock:
             if self._refusal is not None:
-                raise type(self._refusal)(self._refusal.message)
+                self.turn_away()
             self._inside += 1
 
     def __exit__(self, *_: object) -> None:
@@ -33,6 +34,10 @@ class Turnstile:
     @property
     def refusal(self) -> StorageError | None:
         return self._refusal
+
+    def turn_away(self) -> NoReturn:
+        assert self._refusal is not None
+        raise type(self._refusal)(self._refusal.message)
 
     def refuse(self, why: StorageError) -> None:
         """From now on going in raises this, or what an earlier call said."""

@@ -248,6 +248,8 @@ class Join(Request, frozen=True, tag="join"):
     key: str
     #: It has a vote and holds no data.
     witness: bool = False
+    #: The version of what it says to other nodes.
+    version: int = 1
 
 
 class Leave(Request, frozen=True, tag="leave"):
@@ -477,6 +479,8 @@ class StatusInfo(Answer, frozen=True, tag="status"):
     stolen: int = 0
     #: The node's clock, in milliseconds since 1970.
     now_ms: int = 0
+    #: Of the messages to other nodes those that go out in any case: there was a ping in them.
+    peer_pings: int = 0
 
 
 AnyAnswer = (

@@ -24,6 +24,9 @@ from .address import PORT_MAX, Address
 ENVIRONMENT_PREFIX = "WEFT_"
 #: Larger than any disk or memory; it only keeps nonsense out.
 BYTES_MAX = 1 << 50
+#: One takes over within seconds when a member is lost; more are for those who fear more losses.
+LEARNERS_DEFAULT = 1
+LEARNERS_MAX = 3
 #: Each waiting call is a task and some 10 kB.
 CALLS_MAX = 100_000
 #: More than any node does.
@@ -71,6 +74,11 @@ class Config:
     )
     witness: bool = _setting(
         False, "Have a vote and hold no data: the third vote of a cluster of two."
+    )
+    learners: int = _setting(
+        -1,
+        "Copies of each partition besides the two that a push waits for; for the node that founds a"
+        f" cluster. -1: as the cluster was made, {LEARNERS_DEFAULT} for a new one.",
     )
     durability: str = _setting(
         "disk", "When a push is acknowledged: after fsync, or in the page cache.", ("disk", "os")
@@ -131,6 +139,7 @@ class Config:
         check_range("bytes_max", self.bytes_max, 0, BYTES_MAX)
         check_range("push_rate_max", self.push_rate_max, 0, RATE_MAX)
         check_range("in_flight_max", self.in_flight_max, 1, IN_FLIGHT_MAX)
+        check_range("learners", self.learners, -1, LEARNERS_MAX)
         check_range("grace_ms", self.grace_ms, 0, GRACE_MS_MAX)
         self._validate_addresses()
         self._validate_security()
@@ -169,6 +178,10 @@ class Config:
         seeds = self.seeds
         if len(seeds) > SEEDS_MAX:
             raise InvalidArgument(f"join takes at most {SEEDS_MAX} addresses, not {len(seeds)}")
+        if self.learners >= 0 and seeds:
+            raise InvalidArgument(
+                "learners is set where a cluster is founded: leave it out with join"
+            )
         if self.witness and not seeds:
             raise InvalidArgument("witness needs join: a cluster is founded by a node with data")
         if seeds and not self.advertise:

@@ -36,7 +36,7 @@ from weft.proto import wire
 from .address import Address
 from .config import WILDCARDS, Config
 from .log import fields
-from .peers import check_peer
+from .peers import PEER_VERSION, check_peer
 from .seeds import Seeds, Wait
 from .tls import Introduction
 
@@ -149,6 +149,7 @@ class Join:
             peer=str(self._config.advertised(node.peer_address)),
             key=self._directory.keys.public,
             witness=self._config.witness,
+            peer_version=PEER_VERSION,
         )
 
     def _join(self, seeds: Seeds, node: Newcomer, me: pb.JoinRequest, wait: Wait) -> None:
@@ -202,6 +203,11 @@ def check_newcomer(request: wire.Join) -> None:
     if not re.fullmatch(r"[0-9a-f]{16}", request.node):
         raise InvalidArgument(
             f"a node's id has 16 hexadecimal digits, unlike {request.node[:50]!r}"
+        )
+    if request.version != PEER_VERSION:
+        raise InvalidArgument(
+            f"node {request.node} speaks version {request.version} with other nodes, this cluster "
+            f"version {PEER_VERSION}: install the same version of weft on all of them"
         )
     check_peer(request.peer, request.key)
     for name in ("grpc", "zmq"):

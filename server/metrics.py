@@ -82,6 +82,9 @@ NODE: Final[dict[str, Family]] = {
     ),
     "commits": Family("weft_commits_total", COUNTER, "Rounds that wrote to the store."),
     "peer_messages": Family("weft_peer_messages_total", COUNTER, "Messages said to other nodes."),
+    "peer_pings": Family(
+        "weft_peer_pings_total", COUNTER, "Messages to other nodes that go out in any case: pings."
+    ),
     "peer_bytes": Family("weft_peer_bytes_total", COUNTER, "Bytes said to other nodes."),
     "searches": Family(
         "weft_searches_total", COUNTER, "Searches over the nodes, for pops of plain clients."

@@ -4,7 +4,9 @@ One thread does everything, round by round: take what has come from clients and 
 round's worth), let the loom work, write all changes with one synced write, then send messages and
 answers. While the disk is busy requests pile up in the sockets, and the next round takes them
 together: that is the group commit, and it adapts by itself. Nothing is said before it is written,
-because what there is to say is asked for after the write.
+because what there is to say is asked for after the write. When one push comes and there is nothing
+else to do, the round is cut short (`_lone_push`): what need not be done before the write is done
+when its caller has his answer.
 
 A storage error ends the node: LevelDB may lose acknowledged writes once a write has failed, so
 nothing is acknowledged after that. The other edges (gRPC) live in threads of their own and reach
@@ -19,7 +21,7 @@ import resource
 import secrets
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from importlib.metadata import version
 from typing import Final
 
@@ -42,7 +44,7 @@ from .ask import OnAnswer
 from .audit import Audit, audited
 from .clock import Clock
 from .compaction import Compaction
-from .config import Config
+from .config import LEARNERS_DEFAULT, Config
 from .engine.state import Answered
 from .figures import Figures, Labels, of_queues
 from .inbox import Asked, Inbox
@@ -54,7 +56,7 @@ from .quota import Quotas
 from .space import Space
 from .timing import Timing
 from .who import NOBODY, Who
-from .zmq_edge import ROUND_MESSAGES_MAX, Caller, ZmqEdge
+from .zmq_edge import ROUND_MESSAGES_MAX, Caller, Received, ZmqEdge
 
 log = logging.getLogger(__name__)
 
@@ -137,15 +139,20 @@ class Node:
     def start(self, on_end: Callable[[], None] = lambda: None) -> None:
         """Rebuilds what it knows from the store, then serves. `on_end` is called when it ends."""
         self._on_end = on_end
-        loom = self._loom
+        loom, wanted = self._loom, self._config.learners
         if not self._config.seeds and not loom.core.founded:
-            loom.found(self._member())
+            loom.found(self._member(), LEARNERS_DEFAULT if wanted < 0 else wanted)
         loom.recover(self._clock.now_us())
+        if 0 <= wanted != loom.view.learners:
+            raise InvalidArgument(
+                f"learners is {wanted}, and this cluster was made with {loom.view.learners}, which "
+                "stays: leave it out"
+            )
         for _ in range(_FIRST_ROUNDS_MAX):
             # Whoever is alone in its cluster leads all of it before the first request.
             if len(loom.view.members) != 1 or loom.leads == len(loom.view.places):
                 break
-            self._round(set())
+            self._round({})
         self._thread.start()
 
     @property
@@ -217,10 +224,10 @@ class Node:
             for source in (self._edge.socket, self._peers.socket, self._inbox.fd):
                 poller.register(source, zmq.POLLIN)
             while not self._stopping:
-                self._round({source for source, _ in poller.poll(self._patience_ms())})
+                self._round(dict(poller.poll(self._patience_ms())))
             self._hand_over(poller)
             self._loom.drain()
-            self._round({self._edge.socket, self._inbox.fd})
+            self._round({self._edge.socket: 1, self._inbox.fd: 1})
         except Exception as error:
             self.failure = error
             if isinstance(error, StorageError):  # the disk's fault: its message says all
@@ -240,12 +247,12 @@ class Node:
         """Other nodes lead what this one led before it is gone: the pause is a short one."""
         until = self._clock.now_us() + _HAND_OVER_US
         while self._loom.retire() and self._clock.now_us() < until:
-            self._round({source for source, _ in poller.poll(20)})
+            self._round(dict(poller.poll(20)))
         if len(self._loom.view.members) > 1:
             # Sockets close without waiting: whoever has missed the news asks with its next ping.
             until = self._clock.now_us() + _FAREWELL_US
             while self._clock.now_us() < until:
-                self._round({source for source, _ in poller.poll(20)})
+                self._round(dict(poller.poll(20)))
 
     def _patience_ms(self) -> int:
         """How long the network may be waited for; rounded up, or the last millisecond spins."""
@@ -255,19 +262,23 @@ class Node:
         wait_us = self._loom.next_due() - self._clock.now_us()
         return max(0, -(-wait_us // 1000))
 
-    def _round(self, ready: set[object]) -> None:
+    def _round(self, ready: Mapping[object, int]) -> None:
         """One round; only a source that has something is looked at."""
         began = time.perf_counter()
         loom, now = self._loom, self._clock.now_us()
+        received: Sequence[Received] = ()
+        if self._edge.socket in ready:
+            received = self._edge.receive()
+            if len(received) == len(ready) == 1 and self._lone_push(received[0], now, began):
+                return
         loom.begin(now)
         loom.set_full(self._space.look(now))
         if self._peers.socket in ready:
             for sender, messages in self._peers.receive():
                 for message in messages:
                     loom.receive(sender, message)
-        if self._edge.socket in ready:
-            for caller, request, payload, who in self._edge.receive():
-                self._handle(request, payload, caller, who, plain=False)
+        for caller, request, payload, who in received:
+            self._handle(request, payload, caller, who, plain=False)
         if self._inbox.fd in ready:
             for asked in self._inbox.take(ROUND_MESSAGES_MAX):
                 self._handle_asked(asked)
@@ -287,11 +298,33 @@ class Node:
             self._compaction.look(live, self._space.free_bytes, full=self._space.full)
         if changes:
             self._count(changes, took)
+        if received:
+            self._edge.look()
         if changes or ready:
             self.round_times.observe(time.perf_counter() - began)
         if self._inbox.fd in ready:
             for look in self._inbox.take_looks():
                 look()
+
+    def _lone_push(self, received: Received, now: int, began: float) -> bool:
+        """A round that is one push, if this is one: its books are kept after its answer."""
+        caller, request, payload, who = received
+        if type(request) is not wire.Push or who is not NOBODY or self._quotas.limits_pushes:
+            return False
+        lone = None if self._stopping else self._loom.lone_push(now, request, payload)
+        if lone is None:
+            return False
+        perf_counter = time.perf_counter
+        began_write = perf_counter()
+        self._store.write(lone.changes, sync=self._sync)
+        took = perf_counter() - began_write if self._sync else 0.0
+        self._edge.send(caller, lone.answer, ())
+        self._loom.enter(lone)
+        self._count(lone.changes, took)
+        self._loom.set_full(self._space.look(now))
+        self._edge.look()
+        self.round_times.observe(perf_counter() - began)
+        return True
 
     def _write(self, changes: list[Change]) -> float:
         """Writes the round; the seconds of its sync, if it was one."""
@@ -406,6 +439,7 @@ class Node:
             self._loom.popping.hops,
             self._loom.popping.loot.stolen,
             self._clock.now_us() // 1000,
+            self._peers.pings,
         )
 
 

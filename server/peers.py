@@ -24,7 +24,7 @@ import msgspec
 import zmq
 from zmq.utils import z85
 
-from weft.dht.messages import AnyMessage, encode
+from weft.dht.messages import AnyMessage, Ping, encode
 from weft.errors import InvalidArgument, Unavailable
 from weft.limits import BATCH_BYTES_MAX, MIB
 from weft.persistence.keys import Keys
@@ -122,7 +122,7 @@ class PeerEdge:
         #: What was dropped, by reason.
         self.dropped: Counter[str] = Counter()
         #: What was sent.
-        self.messages = self.bytes = 0
+        self.messages = self.pings = self.bytes = 0
         self._context = zmq.Context(io_threads=1)
         self._doorkeeper = Doorkeeper(self._context)
         self.socket = self._listen(address)
@@ -227,6 +227,7 @@ class PeerEdge:
             return False
         line.refused_since = None
         self.messages += 1  # one on the wire, whatever is in it
+        self.pings += any(type(message) is Ping for message in messages)
         self.bytes += sum(sizes)
         if counted:
             assert last.tracker is not None

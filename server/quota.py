@@ -63,7 +63,8 @@ class Quotas:
         #: (what, token's name, limit) -> its meter; one whose limit was changed begins anew.
         self._meters: dict[tuple[str, str, int], Meter] = {}
         self._held, self._sum_at = 0, 0
-        self._limits_pushes = bool(config.push_rate_max or config.bytes_max)
+        #: Whether a push of anybody may be refused.
+        self.limits_pushes = bool(config.push_rate_max or config.bytes_max)
 
     def check(
         self,
@@ -75,7 +76,7 @@ class Quotas:
     ) -> None:
         """Raises what stands against it; nothing was done then."""
         if isinstance(request, wire.Push | streams.Stage):
-            if not self._limits_pushes and (principal is None or not principal.limits.on_pushes):
+            if not self.limits_pushes and (principal is None or not principal.limits.on_pushes):
                 return
             self._push(request, sum(map(len, payload)), principal, queues, now)
         elif isinstance(request, wire.CreateQueue | wire.UpdateQueue):

@@ -220,8 +220,9 @@ def places(answer: wire.ClusterInfo) -> pb.PlacesResponse:
 
 def join(request: pb.JoinRequest) -> wire.Join:
     return wire.Join(
-        request.node, request.grpc, request.zmq, request.peer, request.key, request.witness
-    )
+        request.node, request.grpc, request.zmq, request.peer, request.key, request.witness,
+        request.peer_version or 1,
+    )  # fmt: skip
 
 
 def _node(node: wire.NodeInfo) -> pb.Node:
@@ -260,6 +261,7 @@ def status(answer: wire.StatusInfo) -> pb.StatusResponse:
         hops=answer.hops,
         stolen=answer.stolen,
         now_ms=answer.now_ms,
+        peer_pings=answer.peer_pings,
     )
 
 

@@ -51,6 +51,8 @@ _COPY_BELOW: Final = MIB
 _AT_ONCE: Final = int(zmq.NOBLOCK)
 _MORE_AT_ONCE: Final = int(zmq.NOBLOCK | zmq.SNDMORE)
 _READABLE: Final = int(zmq.POLLIN)
+#: Without the options of other kinds of sockets.
+_send: Final = zmq.backend.Socket.send
 
 
 class Caller(NamedTuple):
@@ -84,6 +86,8 @@ class ZmqEdge:
         self.admission = Admission(self._context, connections_max, self._connections)
         #: Large answers that ZeroMQ still holds: (tracker, peer, bytes).
         self._on_way: list[tuple[zmq.MessageTracker, bytes, int]] = []
+        #: Whether more than one request may be waiting.
+        self._crowded = True
         self.socket: zmq.Socket[bytes] = self._context.socket(zmq.ROUTER)
         for option, value in (
             (zmq.ROUTER_MANDATORY, 1),
@@ -117,8 +121,16 @@ class ZmqEdge:
         port = int(endpoint.rstrip(b"\0").rsplit(b":", 1)[1])
         self.address = Address(address.host, port)
 
+    def look(self) -> None:
+        """Sees whether requests have come in the meantime: they are taken together then."""
+        self._crowded = bool(int(self.socket.getsockopt(zmq.EVENTS)) & _READABLE)
+
     def receive(self) -> list[Received]:
-        """What has come, up to a round's worth."""
+        """What has come, up to a round's worth.
+
+        If nothing had when it was looked last, it is the request that woke the node, and that one
+        does not wait while it is looked for others.
+        """
         socket = self.socket
         received: list[Received] = []
         size = 0
@@ -135,8 +147,10 @@ class ZmqEdge:
                 frame = socket.recv(_AT_ONCE, copy=False)
                 frames.append(frame.bytes)
                 more = frame.more  # asking the socket costs more than receiving
-            size += sum(map(len, frames))
-            last = not int(socket.getsockopt(zmq.EVENTS)) & _READABLE  # cheaper than Again
+            last = not self._crowded
+            if not last:
+                size += sum(map(len, frames))
+                last = not int(socket.getsockopt(zmq.EVENTS)) & _READABLE  # cheaper than Again
             try:
                 call = wire.decode_call(frames[0])
                 if call.version != wire.WIRE_VERSION:
@@ -152,17 +166,18 @@ class ZmqEdge:
                     received.append(Received(caller, call.request, frames[1:], who))
             if last:
                 break
+        self._crowded = True  # unless a look says that nobody is there
         return received
 
     def send(self, caller: Caller, answer: wire.AnyAnswer, payload: Sequence[bytes]) -> bool:
         """Whether it went out."""
         reply = wire.encode(wire.Reply(caller.rid, answer))
-        size = sum(map(len, payload))
         try:
             if not payload:
-                self.socket.send(caller.peer, _MORE_AT_ONCE)
-                self.socket.send(reply, _AT_ONCE)
+                _send(self.socket, caller.peer, _MORE_AT_ONCE)
+                _send(self.socket, reply, _AT_ONCE)
                 return True
+            size = sum(map(len, payload))
             frames: list[bytes | zmq.Frame] = [caller.peer, reply, *payload]
             if size >= _COUNTED_BYTES_MIN:
                 if self._on_way_bytes(caller.peer) + size > PEER_BYTES_MAX:
@@ -205,7 +220,7 @@ class ZmqEdge:
                 who = Who(self._access.whose(call.token), _address(frame))
                 self._audit.refused(who, request, error)
             return None
-        if self._audit is not None and audited(request):
+        if self._audit is not None and type(request) is not wire.Push and audited(request):
             return Who(principal, _address(frame))
         return Who(principal) if principal is not None else NOBODY
 

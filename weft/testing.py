@@ -34,7 +34,7 @@ __all__ = ["Cluster", "NodeProcess", "cluster"]
 
 #: More than a machine that runs tests can carry.
 NODES_MAX: Final = 32
-SETTLE_S: Final = 60.0
+SETTLE_S: Final = 120.0
 _LOOK_S: Final = 0.1
 _TRIES_MAX: Final = 5
 
@@ -77,6 +77,8 @@ class Cluster:
         settings = dict(self._settings)
         if number in self._witnesses:
             settings["witness"] = True
+        if number:
+            settings.pop("learners", None)  # the first one founds the cluster
         _ports_file(node.data).write_text(json.dumps(node.ports))
         self._starter.submit(node.spawn, settings, self._seeds(number)).result()
         node.await_serving()

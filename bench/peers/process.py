@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from weft.node_process import unused_ports
+
 HOST: Final = "127.0.0.1"
 #: A JVM or an Erlang node on a busy machine.
 START_S_MAX: Final = 120.0
@@ -31,15 +33,8 @@ class ServerFailed(Exception):
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody uses now; all are held until the last is found, so they differ."""
-    probes = [socket.socket() for _ in range(count)]
-    try:
-        for probe in probes:
-            probe.bind((HOST, 0))
-        return [int(probe.getsockname()[1]) for probe in probes]
-    finally:
-        for probe in probes:
-            probe.close()
+    """Ports that nobody uses now, and that the system gives to no client meanwhile."""
+    return unused_ports(count)
 
 
 def answers(port: int) -> bool:

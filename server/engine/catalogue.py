@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from typing import Final
 
+from weft.dht import placement
 from weft.persistence import layout
 from weft.proto import wire
 
-from . import handle
+from . import handle, in_order
 from . import queue as stored
 from .dedup import First
+from .in_order import LeaseRecord
 from .pop import strike
 from .queue import Queue, QueueRecord, created_of
 from .state import State
@@ -70,12 +72,27 @@ def enter(state: State, queue: Queue) -> None:
         if pushed.key is not None:
             first = First(pushed.producer, pushed.batch, pushed.messages)
             window.restore_key(pushed.expires, pushed.key, first)
-    for batch, part in state.strays.pop(queue.id, ()):
+    strays = {handle.key(batch.handle): batch for batch, _ in state.strays.pop(queue.id, ())}
+    lent = _lent_in_order(state, queue) if strays else {}
+    for key, batch in strays.items():
         head = batch.head
+        partition, lsn = handle.split_key(key)
         if queue.settings.dedup_window_ms and created_of(head.queue) == queue.created:
-            window = queue.window(handle.partition(batch.handle), state.partitions)
+            window = queue.window(partition, state.partitions)
             window.add(head.stamp, head.producer, head.batch, head.dedup_key, head.count)
-        state.wait(queue, batch, part)
+        if lsn in lent:
+            in_order.restore(state, batch, lent[lsn])
+        for part in [part for part in batch.parts.values() if part.queue == queue.id]:
+            state.wait(queue, batch, part)
+
+
+def _lent_in_order(state: State, queue: Queue) -> dict[int, list[tuple[Queue, LeaseRecord]]]:
+    """What another node has lent of an ordered queue before this one had heard of the queue."""
+    partition = placement.of_text(queue.name, state.partitions)
+    if not queue.settings.ordered or partition not in state.led:
+        return {}
+    found = in_order.load(state, partition)
+    return {lsn: own for lsn, each in found.items() if (own := [r for r in each if r[0] is queue])}
 
 
 def settle(queue: Queue, record: QueueRecord) -> None:

@@ -13,7 +13,7 @@ the writes. ``to`` is the driver's own name for a caller; the engine gives it ba
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from weft.dht import placement, table
 from weft.errors import InvalidArgument, StorageError, WeftError
@@ -23,7 +23,7 @@ from weft.proto import streams, wire
 from . import admin, app, catalogue, keep, ledger, pop, reserve, settle, stage, sweep
 from .dedup import SLICE_US
 from .ownership import abandon
-from .push import push
+from .push import Placed, answer, enter, place_lone, push
 from .recovery import adopt, bury_strays
 from .state import Answered, State
 
@@ -74,6 +74,14 @@ _STEPS: dict[type, Callable[..., None]] = {
     streams.ListStages: stage.list_stages,
     streams.DropStages: stage.drop_stages,
 }
+
+
+class Lone(NamedTuple):
+    """A round that is one push."""
+
+    changes: list[Change]
+    answer: wire.Pushed
+    placed: Placed
 
 
 #: What the engine of a node that leads everything answers by itself.
@@ -147,6 +155,24 @@ class Engine:
             raise  # the disk is not the caller's fault: the node must stop
         except WeftError as error:
             state.answer(to, wire.Failure(error.code, error.message, error.retriable))
+
+    def lone_push(self, now: int, request: wire.Push, payload: bytes) -> Lone | None:
+        """The first half of a round that is this push and nothing else; see `push`.
+
+        None: it has to do with something else, or is refused. Nothing was changed then.
+        """
+        state = self.state
+        self.begin(now)
+        placed = place_lone(state, request, payload)
+        if placed is None:
+            return None
+        return Lone(
+            state.take_writes(), answer(request, placed.partition, self._durability), placed
+        )
+
+    def enter(self, lone: Lone) -> None:
+        """The second half: it was written and answered."""
+        enter(self.state, lone.placed)
 
     def cancel(self, to: object) -> None:
         """The caller has gone: its waits are over."""

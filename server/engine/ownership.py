@@ -41,7 +41,7 @@ def abandon(state: State, partitions: set[int]) -> None:
     for created, pushes in list(state.stray_pushes.items()):
         state.stray_pushes[created] = [p for p in pushes if p.partition not in partitions]
     for partition in partitions - {state.catalogue}:
-        state.lsns[partition] = 0
+        state.lsns[partition] = state.lsns_aside[partition] = 0
 
 
 def _leases(state: State, partitions: set[int]) -> None:

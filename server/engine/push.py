@@ -3,16 +3,21 @@
 Paper 4, section 4.2.2(2): the client names the message and hashes the name to a node; a rewrite of
 the same name is noticed there. Here the name is a batch's, (producer, batch), and noticing gives
 back the first answer instead of an exception.
+
+A push has two halves: `place` finds whether the batch may come, and what has to be written; `enter`
+lists it, for pops to find. A round with nothing but a push does the second after the answer.
 """
 
 from __future__ import annotations
 
+from typing import Final, NamedTuple
+
 from weft import limits
 from weft.dht import placement
-from weft.errors import InvalidArgument, QueueFull, TooLarge
+from weft.errors import InvalidArgument, QueueFull, TooLarge, WeftError
 from weft.ids import BATCH_BITS, PRODUCER_BITS
 from weft.persistence import layout
-from weft.proto import wire
+from weft.proto import even, wire
 
 from . import handle, head
 from .dedup import DedupWindow
@@ -21,57 +26,106 @@ from .idqueue import WHOLE, Entry
 from .queue import Queue
 from .state import State
 
+_PRODUCER_MAX: Final = (1 << PRODUCER_BITS) - 1
+_BATCH_MAX: Final = (1 << BATCH_BITS) - 1
+
+
+class Placed(NamedTuple):
+    """A batch that is about to be written."""
+
+    queue: Queue
+    window: DedupWindow
+    partition: int
+    lsn: int
+    head: Head
+    payload: bytes
+
 
 def push(state: State, request: wire.Push, payload: bytes, to: object, durability: str) -> None:
-    queue = state.queue(request.queue)
-    check_batch(request, payload)
-    dedup_key, ordered = request.dedup_key, queue.settings.ordered
-    if ordered and (request.delay_ms or request.priority):
-        raise InvalidArgument(f"{queue.name} is ordered: it has neither delays nor priorities")
-    partition = placement.of_push(
-        queue.name, ordered, request.producer, request.batch, dedup_key, state.partitions
-    )
-
-    window = queue.window(partition, state.partitions)
+    queue, partition, window = _where(state, request, payload)
     first = _first(window, request)
     if first is not None:
         queue.duplicates += 1
         # The first push may not be committed yet: this answer waits for it, too.
         state.answer(to, wire.Pushed(partition, *first, True, durability), (), {partition})
         return
-    check_room(state, queue, request)
+    enter(state, place(state, queue, partition, window, request, payload))
+    state.answer(to, answer(request, partition, durability), (), {partition})
 
-    stamp, lsn = state.stamp(), state.next_lsn(partition)
+
+def answer(request: wire.Push, partition: int, durability: str) -> wire.Pushed:
+    return wire.Pushed(partition, request.producer, request.batch, request.count, False, durability)
+
+
+def place_lone(state: State, request: wire.Push, payload: bytes) -> Placed | None:
+    """The first half of a push that has nothing to do with anything else; None: this one has.
+
+    Also when something is wrong with it: `push` says what.
+    """
+    try:
+        queue, partition, window = _where(state, request, payload)
+        if queue.waiters or _first(window, request) is not None:
+            return None
+        return place(state, queue, partition, window, request, payload)
+    except WeftError:
+        return None
+
+
+def _where(state: State, request: wire.Push, payload: bytes) -> tuple[Queue, int, DedupWindow]:
+    queue = state.queue(request.queue)
+    check_batch(request, payload)
+    dedup_key, ordered = request.dedup_key, queue.settings.ordered
+    if ordered and (request.delay_ms or request.priority):
+        raise InvalidArgument(f"{queue.name} is ordered: it has neither delays nor priorities")
+    if ordered or dedup_key is not None:
+        partition = placement.of_push(
+            queue.name, ordered, request.producer, request.batch, dedup_key, state.partitions
+        )
+    else:
+        partition = placement.of_batch(request.producer, request.batch, state.partitions)
+    return queue, partition, queue.window(partition, state.partitions)
+
+
+def place(
+    state: State,
+    queue: Queue,
+    partition: int,
+    window: DedupWindow,
+    request: wire.Push,
+    payload: bytes,
+) -> Placed:
+    check_room(state, queue, request)
+    stamp, lsn, queue_id, count = state.stamp(), state.next_lsn(partition), queue.id, request.count
     due = stamp + request.delay_ms * 1000 if request.delay_ms else 0
     new = Head(
-        queue.id, request.producer, request.batch, request.count, len(payload), stamp,
-        request.priority, dedup_key, [Part(0, request.count, queue.id, 0, due)],
+        queue_id, request.producer, request.batch, count, len(payload), stamp,
+        request.priority, request.dedup_key, [Part(0, count, queue_id, 0, due)],
     )  # fmt: skip
+    state.overlay.put_records(layout.batch_records(partition, lsn, head.encode(new), payload))
+    return Placed(queue, window, partition, lsn, new, payload)
+
+
+def enter(state: State, placed: Placed) -> None:
+    queue, window, partition, lsn, new, payload = placed
     key = handle.key_of(partition, lsn)
-    state.overlay.put(layout.head(partition, lsn), head.encode(new))
-    state.overlay.put(layout.body(partition, lsn), payload)
     state.payloads.add(key, payload)
     state.remember(key, new)
-    window.add(stamp, request.producer, request.batch, dedup_key, request.count)
+    window.add(new.stamp, new.producer, new.batch, new.dedup_key, new.count)
     admit(state, queue, partition, lsn, new)
-    queue.pushed += request.count
-    state.answer(
-        to,
-        wire.Pushed(partition, request.producer, request.batch, request.count, False, durability),
-        (),
-        {partition},
-    )
+    queue.pushed += new.count
 
 
 def check_room(state: State, queue: Queue, request: wire.Push) -> None:
     """What the node and the queue have to say to a batch that is right in itself."""
-    kept_ms, most = queue.settings.retention_ms, queue.settings.max_messages
+    settings = queue.settings
+    kept_ms, most = settings.retention_ms, settings.max_messages
     if kept_ms and request.delay_ms >= kept_ms:
         raise InvalidArgument(
             f"{queue.name} drops messages after retention_ms {kept_ms}, before a delay_ms of "
             f"{request.delay_ms} ends: delay it less, or keep messages longer"
         )
-    state.check_space()
+    if state.full:
+        state.check_space()
     if not most:
         return
     # A node's share may be less than one batch: into an empty queue a batch goes all the same.
@@ -117,29 +171,43 @@ def _first(window: DedupWindow, request: wire.Push) -> tuple[int, int, int] | No
 
 def check_batch(request: wire.Push, payload: bytes) -> None:
     """Whether a batch is right in itself."""
-    limits.check_range("producer", request.producer, 0, (1 << PRODUCER_BITS) - 1)
-    limits.check_range("batch", request.batch, 0, (1 << BATCH_BITS) - 1)
-    limits.check_range("delay_ms", request.delay_ms, 0, limits.DELAY_MS_MAX)
-    limits.check_range("priority", request.priority, 0, limits.PRIORITY_MAX)
-    if request.dedup_key is not None:
-        size = len(request.dedup_key.encode())
-        limits.check_range("dedup_key bytes", size, 1, limits.DEDUP_KEY_BYTES_MAX)
-    if len(payload) > limits.BATCH_BYTES_MAX:
-        raise TooLarge(
-            f"a batch has at most {limits.BATCH_BYTES_MAX} bytes, this one has {len(payload)}"
-        )
-    try:
-        columns = wire.decode_payload(payload)
-    except wire.MALFORMED as error:
-        raise InvalidArgument(f"the batch's payload is not as the protocol says: {error}") from None
-    count = len(columns.bodies)
+    if not (0 <= request.producer <= _PRODUCER_MAX and 0 <= request.batch <= _BATCH_MAX):
+        limits.check_range("producer", request.producer, 0, _PRODUCER_MAX)
+        limits.check_range("batch", request.batch, 0, _BATCH_MAX)
+    if request.delay_ms or request.priority or request.dedup_key is not None:
+        _check_options(request)
+    size = len(payload)
+    if size > limits.BATCH_BYTES_MAX:
+        raise TooLarge(f"a batch has at most {limits.BATCH_BYTES_MAX} bytes, this one has {size}")
+    count = even.count(payload) if request.count > 1 and size <= limits.BODY_BYTES_MAX else 0
+    if not count:
+        count = _check_payload(payload, size)
     if count != request.count:
         raise InvalidArgument(f"a batch of {request.count} messages has {count} bodies")
     if not count:
         raise InvalidArgument("a push has at least one message")
     if count > limits.BATCH_COUNT_MAX:
         raise TooLarge(f"a batch has at most {limits.BATCH_COUNT_MAX} messages, not {count}")
-    _check_columns(columns, len(payload))
+
+
+def _check_payload(payload: bytes, size: int) -> int:
+    """How many messages it has, taken apart."""
+    try:
+        columns = wire.decode_payload(payload)
+    except wire.MALFORMED as error:
+        raise InvalidArgument(f"the batch's payload is not as the protocol says: {error}") from None
+    plain = columns.headers is None and columns.keys is None
+    if not plain or size > limits.BODY_BYTES_MAX:
+        _check_columns(columns, size)
+    return len(columns.bodies)
+
+
+def _check_options(request: wire.Push) -> None:
+    limits.check_range("delay_ms", request.delay_ms, 0, limits.DELAY_MS_MAX)
+    limits.check_range("priority", request.priority, 0, limits.PRIORITY_MAX)
+    if request.dedup_key is not None:
+        size = len(request.dedup_key.encode())
+        limits.check_range("dedup_key bytes", size, 1, limits.DEDUP_KEY_BYTES_MAX)
 
 
 def _check_columns(columns: wire.Payload, size: int) -> None:

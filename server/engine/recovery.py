@@ -40,7 +40,8 @@ def adopt(state: State, partitions: set[int]) -> None:
     gathered = _Found()
     for partition in sorted(partitions - {state.catalogue}):
         record = state.overlay.read(layout.partition(partition))
-        state.lsns[partition] = _decode_partition(record).lsn if record is not None else 0
+        last = _decode_partition(record).lsn if record is not None else 0
+        state.lsns[partition] = state.lsns_aside[partition] = last
         _dedup(state, partition)
         for keeper in (hold, ledger, app, stage):
             keeper.load(state, partition)

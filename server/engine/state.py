@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 
 #: Heads of batches pushed lately, so that a pop that follows closely reads nothing.
 _RECENT_MAX: Final = 8192
+#: Lsns that a partition sets aside with one write of its record: the pushes that take them write
+#: nothing more. A node that takes the partition over goes on after all of them.
+LSNS_AHEAD: Final = 1024
 
 
 class Answered(NamedTuple):
@@ -64,7 +67,7 @@ class Pushed(NamedTuple):
 
 
 class PartitionRecord(msgspec.Struct, array_like=True, frozen=True):
-    """A partition's own state: the last lsn it gave out. (The first field is not used.)"""
+    """A partition's own state: no lsn after this was given out. (The first field is not used.)"""
 
     epoch: int
     lsn: int
@@ -84,6 +87,8 @@ class State:
         #: The partitions that this node leads: only what they hold is in memory.
         self.led: set[int] = set()
         self.lsns = [0] * partitions
+        #: The last lsn of each partition that its record has set aside.
+        self.lsns_aside = [0] * partitions
         self.queues: dict[str, Queue] = {}
         self.by_id: dict[int, Queue] = {}
         self.by_created: dict[int, Queue] = {}
@@ -117,7 +122,7 @@ class State:
         # One round:
         self.answers: list[Answered] = []
         self.dirty: dict[int, Batch] = {}
-        self.grown: set[int] = set()  # partitions that gave out an lsn
+        self.grown: set[int] = set()  # partitions that have given out all that was set aside
         self.stirred: dict[int, Queue] = {}  # queues that may have something for who waits
         self.risen: set[str] = set()  # queues that have something and nobody who waits for it here
         self.lent_in_order: set[Queue] = set()  # ordered queues whose leases have changed
@@ -141,9 +146,10 @@ class State:
         return -(-most * led // self.partitions)
 
     def next_lsn(self, partition: int) -> int:
-        self.lsns[partition] += 1
-        self.grown.add(partition)
-        return self.lsns[partition]
+        lsn = self.lsns[partition] = self.lsns[partition] + 1
+        if lsn > self.lsns_aside[partition]:
+            self.grown.add(partition)
+        return lsn
 
     # --- the store ------------------------------------------------------------------------
 
@@ -288,11 +294,16 @@ class State:
         for queue in self.lent_in_order:
             in_order.write(self, queue)
         self.lent_in_order.clear()
+        if self.grown:
+            self._set_lsns_aside()
+        return self.overlay.take()
+
+    def _set_lsns_aside(self) -> None:
         for partition in self.grown:
-            record = PartitionRecord(1, self.lsns[partition])
+            last = self.lsns_aside[partition] = self.lsns[partition] + LSNS_AHEAD - 1
+            record = PartitionRecord(1, last)
             self.overlay.put(layout.partition(partition), msgspec.msgpack.encode(record))
         self.grown.clear()
-        return self.overlay.take()
 
     def take_answers(self) -> list[Answered]:
         answers, self.answers = self.answers, []

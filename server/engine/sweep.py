@@ -26,8 +26,15 @@ STEP: Final = 500
 
 
 def sweep(state: State, dead: Queue) -> Generator[None]:
-    """Removes all that a dead queue holds, lent messages included."""
+    """Removes all that a dead queue holds, lent messages included.
+
+    It is known to be dying from now on, not from the first step: a partition may be lost before.
+    """
     state.dying.append(dead)
+    return _sweep(state, dead)
+
+
+def _sweep(state: State, dead: Queue) -> Generator[None]:
     for number, lease in enumerate(list(state.leases.by_nonce.values())):
         if lease.queue is dead and lease.nonce in state.leases.by_nonce:
             lease.mask = 0

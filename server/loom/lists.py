@@ -98,7 +98,8 @@ class Lists:
         due = self._stock.next_due() if self._stock.awaited else None
         if len(self._home.core.view.members) < 2:
             return due
-        return self._at if due is None else min(due, self._at)
+        at = max(self._at, self._home.core.ping_at) if self._at else 0
+        return at if due is None else min(due, at)
 
     # --- as one that has messages ---------------------------------------------------------
 
@@ -110,7 +111,10 @@ class Lists:
     def announce(self) -> None:
         """Tells the keepers what has risen from nothing, or fallen; once in a while, everything."""
         core, state = self._home.core, self._home.engine.state
-        all_again = core.now >= self._at or self._version != core.view.version
+        # What is only said again goes with the pings: no message is sent for it alone.
+        pinged = core.ping_at == core.now + core.pace.ping
+        again = core.now >= self._at and (pinged or not self._at)
+        all_again = again or self._version != core.view.version
         if not (state.risen or all_again):
             return
         risen, state.risen = state.risen, set()

@@ -31,7 +31,7 @@ from weft.dht.view import Member, View
 from weft.errors import StoreDamaged
 from weft.persistence.store import Change, Reader
 from weft.proto import streams, wire
-from weft.server.engine.engine import BRINGS, VERBS, Engine
+from weft.server.engine.engine import BRINGS, VERBS, Engine, Lone
 from weft.server.engine.state import Answered
 
 from . import verbs, whole
@@ -98,6 +98,8 @@ class Loom:
         self._alone = True
         #: This node is its whole cluster, and leads all of it.
         self._single = False
+        #: A time before which there is nothing to do but what is asked; 0: not known.
+        self._idle_until = 0
         self._deferred: dict[int, dict[bytes, bytes | None]] = {}
         self._held = Held()
         self._errands = Errands(self)
@@ -140,12 +142,13 @@ class Loom:
         self.engine.begin(now)
         self.engine.load_queues()
 
-    def found(self, member: Member) -> None:
+    def found(self, member: Member, learners: int = 1) -> None:
         """The first node of a new cluster; before `recover`."""
-        self.core.found(member)
+        self.core.found(member, learners)
 
     def begin(self, now: int) -> None:
         self.now = now
+        self._idle_until = 0
         self.core.begin(now)
         self.engine.begin(now)
         self._errands.begin(now)
@@ -354,8 +357,30 @@ class Loom:
         self._sends = []
         return Out(sends, answers)
 
+    # --- a round that is one push ---------------------------------------------------------
+
+    def lone_push(self, now: int, request: wire.Push, payload: Sequence[bytes]) -> Lone | None:
+        """For a caller who is alone with his push: what to write, and what to say then.
+
+        It is the whole of a round of a node that is its whole cluster and has nothing else to do
+        (`next_due` was asked since the last round). After the answer `enter` ends it. None: do an
+        ordinary round, nothing has happened.
+        """
+        if now >= self._idle_until or not self._single or self.core.stirred or len(payload) != 1:
+            return None
+        return self.engine.lone_push(now, request, payload[0])
+
+    def enter(self, lone: Lone) -> None:
+        self._idle_until = 0
+        self.engine.enter(lone)
+
     def next_due(self) -> int:
         """When there is something to do although nobody asks."""
+        due = self._next_due()
+        self._idle_until = 0 if self._errands.under_way else due
+        return due
+
+    def _next_due(self) -> int:
         if self._errands.busy or self._news.due or self._snapshots.awaited or self._can_lead():
             return self.now
         soonest = min(self.core.next_due(), self.engine.next_due())

@@ -58,7 +58,9 @@ class News:
     @property
     def _behind(self) -> bool:
         """Whether the engine's queues are not those of the catalogue."""
-        return (self._reload or self._reloading) and not self.leads
+        core = self._reader.core
+        another = self._reload or self._reloading or core.catalogue in core.states_replaced
+        return another and not self.leads
 
     def distrust(self) -> None:
         """This node does not lead the catalogue any more."""
@@ -67,6 +69,16 @@ class News:
     def _known(self) -> int:
         replica = self._reader.core.replicas.get(self._reader.core.catalogue)
         return replica.applied if replica is not None else 0
+
+    def _all(self) -> int:
+        """What a node must have applied to know all that the catalogue has here now.
+
+        While nobody follows it, records are written without an entry of the log, and count as the
+        one after its last: with that the first follower's log begins (``Replica._begin_log``). So
+        a node to which the catalogue has not come does not take its own empty log for all of it.
+        """
+        replica = self._reader.core.replicas[self._reader.core.catalogue]
+        return replica.log.end + replica.alone
 
     def reload(self) -> None:
         """Sees to it that the catalogue is read again, if it is another one."""
@@ -128,7 +140,7 @@ class News:
             else:
                 # Who was replaced and does not know it must not say that this is all there is.
                 state.barriers.add(number)
-                state.answer(to, wire.Done(core.replicas[number].log.end), (), {number})
+                state.answer(to, wire.Done(self._all()), (), {number})
         elif self.leads or (not self._behind and self._known() >= request.lsn):
             state.answer(to, wire.Done(request.lsn))
         else:

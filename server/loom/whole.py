@@ -244,17 +244,24 @@ def redrive(cluster: Cluster, request: wire.Redrive, payload: Sequence[bytes]) -
 
 
 def catalogue(cluster: Cluster, request: wire.AnyRequest, payload: Sequence[bytes]) -> Errand:
-    """A change of a queue itself; it is answered when every node that is there knows of it."""
+    """A change of a queue itself; it is answered when every node that is there knows of it.
+
+    Whoever has not heard that a queue was emptied would still take pushes for what it was before:
+    they would be acknowledged, and be gone. So that is not answered before everyone knows it who
+    leads a partition, or might at any moment.
+    """
     held = 0
+    empties = isinstance(request, wire.PurgeQueue | wire.DeleteQueue)
     if isinstance(request, wire.PurgeQueue | wire.DeleteQueue):
         said, _ = yield from _summed(cluster, wire.DescribeQueue(request.queue))
         if isinstance(said, wire.Queues):
             held = sum(info.ready + info.leased + info.delayed for info in said.queues)
     number = cluster.view.catalogue
     answer, frames = yield from at_primary(cluster, number, request)
-    if isinstance(answer, wire.Failure):
+    gone = isinstance(answer, wire.Failure) and answer.code == "QUEUE_NOT_FOUND"
+    if isinstance(answer, wire.Failure) and not (gone and empties):
         return answer, frames
-    yield from _known_everywhere(cluster)
+    yield from _known_everywhere(cluster, surely=empties)
     if isinstance(answer, wire.Done) and held:
         answer = wire.Done(max(held, answer.count))
     return answer, frames
@@ -269,11 +276,24 @@ def known_here(cluster: Cluster) -> Errand:
     return answer, frames
 
 
-def _known_everywhere(cluster: Cluster) -> Generator[Step, list[Said], None]:
-    number = cluster.view.catalogue
-    said, _ = yield from at_primary(cluster, number, wire.CatchUp())
-    if isinstance(said, wire.Done):
-        yield from everywhere(cluster, wire.CatchUp(said.count))
+def _known_everywhere(cluster: Cluster, *, surely: bool) -> Generator[Step, list[Said], None]:
+    """Every node is told what the catalogue has now; `surely`: until all have said that they know,
+    whoever is silent too, as long as the view lets them lead."""
+    said, _ = yield from at_primary(cluster, cluster.view.catalogue, wire.CatchUp())
+    if not isinstance(said, wire.Done):
+        return
+    request = wire.CatchUp(said.count)
+    heard = yield from everywhere(cluster, request)
+    know = {node for node, (answer, _) in heard if isinstance(answer, wire.Done)}
+    while surely and (left := sorted(_may_lead(cluster.view) - know)):
+        yield Pause()
+        answers = yield [Question(node, request) for node in left]
+        known = zip(left, answers, strict=True)
+        know |= {node for node, (answer, _) in known if isinstance(answer, wire.Done)}
+
+
+def _may_lead(view: View) -> set[str]:
+    return {node for place in view.places for node in place.sync}
 
 
 def refreshed(cluster: Cluster, request: wire.AnyRequest, payload: Sequence[bytes]) -> Errand:

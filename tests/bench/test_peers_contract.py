@@ -13,7 +13,7 @@ from bench.peers.race import available
 from bench.peers.session import Flow, Session
 from bench.peers.systems import ALL, System
 
-pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(900)]
 
 COUNT = 2_500
 

@@ -25,9 +25,9 @@ CREW: Final = (
     "producer", "producer", "consumer", "consumer", "plain-producer", "plain-consumer",
 )  # fmt: skip
 PACE: Final = Pace()
-BEGIN_S_MAX: Final = 60.0
-#: A client's own patience is half a minute.
-END_S_MAX: Final = 45.0
+BEGIN_S_MAX: Final = 200.0
+#: A client's own patience is half a minute; the rest is for a busy machine.
+END_S_MAX: Final = 150.0
 _LOOK_S: Final = 0.1
 
 

@@ -20,7 +20,7 @@ from weft.proto import wire
 
 T = TypeVar("T")
 #: Long enough for a loaded machine; nothing waits for all of it.
-SOON_MS = 20_000
+SOON_MS = 60_000
 
 
 class Rig:

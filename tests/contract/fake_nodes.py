@@ -270,6 +270,7 @@ class FakeCluster:
 
     def die(self, node: FakeNode, after_s: float = 0.0) -> None:
         """Kills the node; the view knows of it a little later."""
+        node.drop()  # first: what it lends while it dies is given back, too
         with self.lock:
             for stored in node.leases.values():
                 self.messages[stored.push.queue].append(stored)

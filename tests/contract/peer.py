@@ -14,6 +14,7 @@ from types import TracebackType
 
 import zmq
 
+from weft.node_process import unused_ports
 from weft.proto import wire
 
 Frames = Sequence[bytes]
@@ -48,7 +49,7 @@ class Peer:
         self._stop.clear()
         self._thread = threading.Thread(target=self._serve, args=(bound,))
         self._thread.start()
-        assert bound.wait(5)
+        assert bound.wait(100)
         return self
 
     def drop(self) -> None:
@@ -74,10 +75,11 @@ class Peer:
         self.close()
 
     def _bind(self, socket: zmq.Socket[bytes]) -> None:
-        # A socket before this one may still be closing, in ZeroMQ's own thread.
-        for _ in range(500):
+        # A socket before this one may still be closing, in ZeroMQ's own thread. The port is one
+        # that the system gives to no client meanwhile.
+        for _ in range(5000):
             try:
-                socket.bind(f"tcp://127.0.0.1:{self.port or '*'}")
+                socket.bind(f"tcp://127.0.0.1:{self.port or unused_ports(1)[0]}")
             except zmq.ZMQError as error:
                 if error.errno != zmq.EADDRINUSE:
                     raise

@@ -269,7 +269,7 @@ def test_force_asks_twice_and_says_what_can_be_lost(
     ) as process:
         os.close(theirs)
         os.write(ours, answers)
-        _, said = process.communicate(timeout=30)
+        _, said = process.communicate(timeout=100)
     os.close(ours)
     assert process.returncode == code, said
     assert b"which holds 7 partitions, out?" in said

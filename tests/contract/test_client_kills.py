@@ -51,7 +51,7 @@ async def test_asyncio(cluster: FakeCluster) -> None:
     killer = threading.Thread(target=kill_some, args=(cluster,))
     killer.start()
     try:
-        await asyncio.wait_for(asyncio.gather(produce(), consume()), 60)
+        await asyncio.wait_for(asyncio.gather(produce(), consume()), 200)
     finally:
         await asyncio.to_thread(killer.join)
         await client.close()
@@ -79,7 +79,9 @@ def test_threads(cluster: FakeCluster) -> None:
         producers = [threading.Thread(target=produce, args=(client, n)) for n in range(2)]
         for producer in producers:
             producer.start()
-        with client.queue("q").consume(batch=4, prefetch=8, wait_ms=500, idle_ms=5_000) as consumer:
+        with client.queue("q").consume(
+            batch=4, prefetch=8, wait_ms=500, idle_ms=100_000
+        ) as consumer:
             for message in consumer:
                 seen.append(message.body)
                 message.ack()
@@ -109,7 +111,7 @@ async def test_a_cancelled_pop_gives_back_what_it_has(cluster: FakeCluster) -> N
 
     far.tap = silent
     pop = asyncio.create_task(queue.pop_many(10, wait_ms=SOON_MS))
-    assert await asyncio.to_thread(asked.wait, 10)
+    assert await asyncio.to_thread(asked.wait, 100)
     pop.cancel()
     with pytest.raises(asyncio.CancelledError):
         await pop

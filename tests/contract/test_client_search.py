@@ -91,7 +91,7 @@ def test_a_long_pop_is_woken_wherever_the_message_lands(rig: Rig, cluster: FakeC
         return times
 
     times = rig.use(use)
-    assert max(times) < 3, times
+    assert max(times) < SOON_MS / 2000, times
 
 
 def test_a_pop_that_oversleeps_asks_for_no_negative_wait(rig: Rig, cluster: FakeCluster) -> None:
@@ -144,7 +144,7 @@ def test_the_death_of_the_lists_node_does_not_end_a_wait(
     message = rig.use(use)
     assert message is not None
     assert message.body == b"x"
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < SOON_MS / 2000
 
 
 def test_nothing_is_said_only_when_every_node_said_so(rig: Rig, cluster: FakeCluster) -> None:
@@ -167,7 +167,7 @@ def test_a_node_that_stays_away_is_an_error_in_the_end(rig: Rig, cluster: FakeCl
     cluster.nodes[2].kill()
 
     async def use(session: Session) -> None:
-        await queue_of(session).pop(timeout_ms=400)
+        await queue_of(session).pop(timeout_ms=2000)
 
     with pytest.raises(errors.Unavailable):
         rig.use(use)

@@ -41,13 +41,13 @@ def test_a_stream_goes_on_when_leases_run_out(served: Served) -> None:
 
 
 def test_an_extended_message_keeps_its_place(served: Served) -> None:
-    name = served.make(lease_ms=300)
+    name = served.make(lease_ms=3000)
     served.push(name, b"1", b"2")
     stream = consume(served, name, prefetch=1)
     (message,) = next(stream).messages  # type: ignore[call-overload]
     extend = pb.ExtendRequest(queue=name, receipts=[message.receipt], lease_ms=60_000)
     served.queue.Extend(extend)
-    time.sleep(0.6)
+    time.sleep(3.5)
     assert served.describe(name).ready == 1
     served.ack(name, message.receipt)
     assert next(stream).messages[0].body == b"2"  # type: ignore[call-overload]

@@ -31,7 +31,7 @@ Use = Callable[[Link], Awaitable[T]]
 LOOKUP = wire.Lookup("k")
 VALUE = wire.Value(b"v")
 #: Long enough for a loaded machine; nothing waits for all of it.
-SOON_S = 20.0
+SOON_S = 60.0
 
 
 class Known:
@@ -206,12 +206,13 @@ def test_what_must_not_be_done_twice_is_not_sent_twice(rig: Rig) -> None:
 
 def test_an_attempt_without_answer_is_sent_again(rig: Rig) -> None:
     def third(call: wire.Call, payload: Sequence[bytes]) -> list[list[bytes]]:
-        return [reply(call.rid, VALUE)] if len(peer.calls) == 3 else []
+        return [reply(call.rid, VALUE)] if len(peer.calls) >= 3 else []
 
     peer = rig.peer(third)
     answer, _ = rig.use(peer, ask(LOOKUP), attempt_s=0.1)
     assert answer == VALUE
-    assert [call.rid for call in peer.calls] == [peer.calls[0].rid] * 3
+    assert len(peer.calls) >= 3  # a slow answer to the third may be overtaken by a fourth
+    assert len({call.rid for call in peer.calls}) == 1
 
 
 def test_a_pop_that_is_sent_again_waits_only_for_the_rest(rig: Rig) -> None:
@@ -232,7 +233,7 @@ def test_a_pop_that_is_sent_again_waits_only_for_the_rest(rig: Rig) -> None:
     assert isinstance(first, wire.Pop)
     assert isinstance(again, wire.Pop)
     assert first.wait_ms == 60_000
-    assert 50_000 < again.wait_ms <= 59_700
+    assert 20_000 < again.wait_ms <= 59_700
 
 
 def test_the_deadline_ends_a_call_that_was_sent(rig: Rig) -> None:

@@ -48,7 +48,7 @@ def lines() -> Iterator[list[dict[str, Any]]]:
 def ended(served: Served, name: str, *metadata: tuple[str, str]) -> tuple[dict[str, str], Any]:
     """The trailing metadata and the status of one DescribeQueue."""
     call = served.queue.DescribeQueue.future(
-        pb.DescribeQueueRequest(queue=name), metadata=metadata, timeout=10
+        pb.DescribeQueueRequest(queue=name), metadata=metadata, timeout=100
     )
     error = call.exception()
     return dict(call.trailing_metadata()), error and error.code()

@@ -191,7 +191,7 @@ def test_readers_and_a_close_in_other_threads(store: Store) -> None:
     threading.Event().wait(0.05)
     store.close()
     for reader in readers:
-        reader.join(timeout=10)
+        reader.join(timeout=100)
     assert [error.message for error in refused] == [
         f"{store.path}: the store is closed; open it again to use it"
     ] * 3

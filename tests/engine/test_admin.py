@@ -433,3 +433,16 @@ def test_two_verbs_on_one_queue_in_one_round_are_one_write(rig: Rig) -> None:
     rig.crash()
     assert rig.stats("q").settings.lease_ms == 400
     assert rig.store.get(layout.queue("q")) is not None
+
+
+def test_a_queue_that_dies_while_its_partitions_are_lost_is_left_alone(rig: Rig) -> None:
+    """The record's end comes from another node, between two rounds; before the first step of the
+    sweep the partitions are another node's, and what they hold is not ours to clear away."""
+    rig.push("q", b"a")
+    engine, state = rig.engine, rig.engine.state
+    engine.abandon({state.catalogue})
+    engine.learn_queue(b"qq", None)
+    engine.abandon(set(range(state.partitions)))
+    engine.begin(state.now)
+    assert engine.end() == []
+    assert not state.dying

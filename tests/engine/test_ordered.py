@@ -82,6 +82,23 @@ def test_the_time_of_a_lease_that_survived_begins_anew(rig: Rig) -> None:
     assert bodies(rig.pop("q", 2)) == [b"a", b"b"]
 
 
+def test_a_lease_survives_on_a_node_that_hears_of_the_queue_later(rig: Rig) -> None:
+    """Who leads the partition next may be new, and have its messages before the queue's record."""
+    rig.push("q", b"a", b"b", b"c")
+    rig.push("q", b"d")
+    taken = rig.pop("q", 2)
+    engine, state = rig.engine, rig.engine.state
+    partitions = set(range(state.partitions))
+    engine.abandon(partitions | {state.catalogue})
+    engine.learn_queue(b"qq", None)
+    engine.adopt(partitions)
+    assert not state.leases.by_nonce
+    engine.learn_queue(b"qq", rig.store.get(b"qq"))
+    assert not rig.pop("q", 4), "two of it are out"
+    rig.ack("q", *taken)
+    assert bodies(rig.pop("q", 4)) == [b"c", b"d"]
+
+
 def test_a_purge_leaves_no_lease(rig: Rig) -> None:
     rig.push("q", b"a", b"b")
     rig.pop("q", 1)

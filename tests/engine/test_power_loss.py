@@ -30,13 +30,15 @@ def judge(rig: Rig, seed: int) -> Verdict:
 
 @pytest.mark.parametrize("lot", range(8))
 def test_no_schedule_loses_or_repeats_anything(lot: int) -> None:
-    delivered = 0
+    delivered = lone_pushes = 0
     for seed in range(lot * SEEDS // 8, (lot + 1) * SEEDS // 8):
         rig = Rig(seed, checking=seed % 8 == 0)
         verdict = judge(rig, seed)
         assert verdict.ok, f"seed {seed}\n{verdict.report()}"
         assert rig.counts(QUEUE) == (0, 0, 0), f"seed {seed}"
         delivered += verdict.counts["delivered"]
+        lone_pushes += rig.lone_pushes
+    assert lone_pushes > SEEDS // 8, "hardly a push went the short way"
     assert delivered > 40 * SEEDS // 8, "the schedules have become too weak to mean anything"
 
 

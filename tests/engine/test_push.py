@@ -16,7 +16,10 @@ from weft.errors import (
     WeftError,
 )
 from weft.ids import BATCH_BITS, PRODUCER_BITS, MessageId
+from weft.persistence import layout
 from weft.proto import wire
+from weft.server.engine.engine import Lone
+from weft.server.engine.state import LSNS_AHEAD
 
 
 def refused(
@@ -233,3 +236,69 @@ def test_a_storage_error_is_not_answered_it_ends_the_node(rig: Rig) -> None:
     with pytest.raises(StoreDamaged, match=body.hex()):
         rig.engine.handle(wire.Pop("q", 1), (), "someone")
     assert not rig.engine.answers()
+
+
+# --- a round that is one push -----------------------------------------------------------------
+
+
+def lone(rig: Rig, request: wire.Push, *bodies: bytes) -> Lone | None:
+    return rig.engine.lone_push(rig.now, request, payload_of(bodies))
+
+
+def test_a_lone_push_is_listed_after_its_answer(rig: Rig) -> None:
+    made = lone(rig, wire.Push("q", 5, 1, 2), b"a", b"b")
+    assert made is not None
+    assert made.answer == wire.Pushed(made.answer.partition, 5, 1, 2, False, "disk")
+    assert rig.engine.state.queue("q").ready == 0
+    rig.store.write(made.changes, sync=True)
+    rig.engine.enter(made)
+    rig.check()
+    assert rig.bodies("q", 10) == [b"a", b"b"]
+    assert rig.push("q", b"a", b"b", producer=5, batch=1).duplicate
+
+
+def test_a_lone_push_that_is_no_plain_one_changes_nothing(rig: Rig) -> None:
+    rig.push("q", b"first", producer=5, batch=1)
+    rig.pop("q")
+    before = dict(rig.store._rows)
+    assert lone(rig, wire.Push("q", 5, 1, 1), b"first") is None, "a duplicate"
+    assert lone(rig, wire.Push("none", 5, 2, 1), b"a") is None, "no such queue"
+    assert lone(rig, wire.Push("q", 5, 2, 2), b"a") is None, "not as many as it says"
+    waiting = rig.ask(wire.Pop("q", 1, 10_000))
+    assert lone(rig, wire.Push("q", 5, 2, 1), b"a") is None, "somebody waits for it"
+    rig.round()
+    assert rig.store._rows == before
+    rig.push("q", b"a", producer=5, batch=2)
+    assert rig.answer(waiting) is not None
+
+
+def test_lsns_are_set_aside_and_never_given_out_twice(rig: Rig) -> None:
+    def records() -> dict[bytes, bytes]:
+        return {key: row for key, row in rig.store._rows.items() if key[:1] == layout.PARTITION}
+
+    for number in range(40):
+        rig.push("q", b"%d" % number)
+    written = records()
+    for number in range(40):
+        rig.push("q", b"%d" % number)
+    assert records() == written
+    given = list(rig.engine.state.lsns)
+    for message in rig.pop("q", 100):
+        rig.ack("q", message)
+    rig.crash()
+    for number in range(40):
+        rig.push("q", b"again %d" % number)
+    lsns = {(m.lent.partition, m.lent.lsn) for m in rig.pop("q", 100)}
+    assert all(lsn > given[partition] for partition, lsn in lsns)
+
+
+def test_more_lsns_are_set_aside_when_they_are_used_up(rig: Rig) -> None:
+    state = rig.engine.state
+    rig.push("q", b"a")
+    partition = rig.pop("q")[0].lent.partition
+    state.lsns[partition] = last = state.lsns_aside[partition]
+    while state.lsns[partition] == last:
+        rig.push("q", b"b")
+    assert state.lsns_aside[partition] == last + LSNS_AHEAD
+    rig.crash()
+    assert rig.engine.state.lsns[partition] == last + LSNS_AHEAD

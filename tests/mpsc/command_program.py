@@ -16,7 +16,7 @@ import weft.mpsc
 from weft.errors import GatewayFailed
 
 ITEMS = 300
-WAIT_S = 40.0
+WAIT_S = 100.0
 
 
 def until(what: Path) -> None:

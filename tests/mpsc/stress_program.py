@@ -2,7 +2,7 @@
 
 The clock is the machine's monotonic one, which all ranks of a single host share, so the
 histories of the ranks can be judged together. Usage: stress_program.py ALGORITHM SEED ITEMS
-FOLDER
+(direct|pure|mixed) FOLDER
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def dequeue(dequeuer: Dequeuer, dice: random.Random) -> list[object]:
     return calls
 
 
-def main(algorithm: str, seed: int, items: int, folder: Path) -> None:
+def main(algorithm: str, seed: int, items: int, way: str, folder: Path) -> None:
     comm = MPI.COMM_WORLD
     rank, size = comm.Get_rank(), comm.Get_size()
     dice = random.Random(seed * 1000 + rank)
@@ -67,6 +67,8 @@ def main(algorithm: str, seed: int, items: int, folder: Path) -> None:
         capacity=random.Random(seed).choice((4, 37, 256)),
         item_bytes=16,
         variable=True,
+        # Mixed: some reach the others' memory directly, as if they shared a machine, some do not.
+        direct=way == "direct" or (way == "mixed" and rank % 2 == 0),
     ) as job:
         if job.dequeuer is not None:
             calls = dequeue(job.dequeuer, dice)
@@ -77,4 +79,4 @@ def main(algorithm: str, seed: int, items: int, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]))
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], Path(sys.argv[5]))

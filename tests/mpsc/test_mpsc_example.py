@@ -19,7 +19,7 @@ NO_SPARK = importlib.util.find_spec("pyspark") is None or shutil.which("java") i
 
 
 @pytest.mark.process
-@pytest.mark.timeout(360)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     "reader",
     [
@@ -37,7 +37,7 @@ def test_montecarlo_finds_the_price_and_plots_it(tmp_path: Path, reader: str) ->
         env={**environment, "PYTHONPATH": str(ROOT), "MPLCONFIGDIR": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=300,  # a JVM on a busy machine
+        timeout=800,  # a JVM on a busy machine
         check=False,
     )
     assert ended.returncode == 0, ended.stderr[-3000:]

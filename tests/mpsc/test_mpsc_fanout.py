@@ -64,11 +64,11 @@ def test_receivers_share_and_hold_no_more_than_they_may(client: weft.Client) -> 
 
 
 def test_leases_are_renewed_while_receivers_work(client: weft.Client) -> None:
-    queue = queue_of(client, "renewed", [b"slow"], lease_ms=400)
+    queue = queue_of(client, "renewed", [b"slow"], lease_ms=3000)
     fanout, readers = make(queue, ahead=1)
     fanout.feed(wait_ms=0)
     assert [reader.take() for reader in readers] == [[b"slow"], [], []]
-    end = time.monotonic() + 1.2
+    end = time.monotonic() + 4
     while time.monotonic() < end:
         fanout.settle(fanout.collect())
         assert fanout.feed(wait_ms=0) == 0, "it was not delivered again"
@@ -87,7 +87,7 @@ def test_a_lease_that_ended_is_counted_and_its_message_comes_again(client: weft.
     readers[0].done(1)
     fanout.settle(fanout.collect())
     assert fanout.late == 1
-    assert fanout.feed(wait_ms=1000) == 1
+    assert fanout.feed(wait_ms=60_000) == 1
     assert any(reader.take() == [b"late"] for reader in readers)
 
 

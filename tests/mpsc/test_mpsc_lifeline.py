@@ -20,7 +20,7 @@ def lines() -> Iterator[Lifelines]:
 
 
 def soon(so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 100
     while not so():
         assert time.monotonic() < deadline, "it never came"
         time.sleep(0.005)

@@ -20,7 +20,7 @@ def test_the_in_process_window_keeps_the_contract(name: str) -> None:
 
     def rank(number: int) -> None:
         try:
-            CHECKS[name](InProcessWindow(segments, number), lambda: _discard(barrier.wait(10)))
+            CHECKS[name](InProcessWindow(segments, number), lambda: _discard(barrier.wait(100)))
         except BaseException as error:
             errors.append(error)
             barrier.abort()
@@ -29,7 +29,7 @@ def test_the_in_process_window_keeps_the_contract(name: str) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(100)
     assert not errors, errors
     assert not any(thread.is_alive() for thread in threads)
 

@@ -1,7 +1,8 @@
 """What every window must do: the promises of ``weft.mpsc.window``, as programs for two ranks.
 
 Each check is run by both ranks at once, with a barrier between its phases, over zeroed segments
-of ``SEGMENT_WORDS`` words. Run as a program, it is the suite of the MPI window under mpiexec.
+of ``SEGMENT_WORDS`` words. Run as a program, it is the suite of the MPI window under mpiexec, with
+the memory of ranks of one machine reached directly and through MPI, and by one rank in each way.
 """
 
 from __future__ import annotations
@@ -118,6 +119,8 @@ def check_operations_are_counted(window: Window, barrier: Barrier) -> None:
     assert (spent.remote, spent.local) == (7, 5)
 
 
+#: How the ranks of the MPI window reach each other.
+WAYS: Final = ("direct", "pure", "mixed")
 CHECKS: Final[dict[str, Check]] = {
     name.removeprefix("check_"): check
     for name, check in list(globals().items())
@@ -131,12 +134,15 @@ def main() -> None:
     from weft.mpsc.mpi import MpiWindow, wait_for_all
 
     comm = MPI.COMM_WORLD
-    for name, check in CHECKS.items():
-        window = MpiWindow(comm, SEGMENT_WORDS * 8)
-        wait_for_all(comm)
-        check(window, window.wait_for_all)
-        window.free()
-        print(f"passed {name}", flush=True)
+    for way in WAYS:
+        direct = {"direct": True, "pure": False, "mixed": comm.Get_rank() == 0}[way]
+        for name, check in CHECKS.items():
+            window = MpiWindow(comm, SEGMENT_WORDS * 8, direct)
+            assert window.reaches(1 - window.rank) == direct, "ranks of one machine share memory"
+            wait_for_all(comm)
+            check(window, window.wait_for_all)
+            window.free()
+            print(f"passed {way} {name}", flush=True)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-START_SECONDS_MAX: Final = 30.0
+#: Only a hang is longer than these.
+START_SECONDS_MAX: Final = 100.0
+STOP_SECONDS_MAX: Final = 100.0
 _LOOK_SECONDS: Final = 0.01
 _TAIL_CHARACTERS: Final = 4000
 
@@ -101,7 +103,7 @@ class LiveNode:
         """The exit code; raises subprocess.TimeoutExpired."""
         return self.process.wait(seconds)
 
-    def stop(self, seconds: float = 20) -> int:
+    def stop(self, seconds: float = STOP_SECONDS_MAX) -> int:
         self.terminate()
         return self.wait(seconds)
 

@@ -295,14 +295,14 @@ def working(workers: list[Worker], target: Target, down: Callable[[], None]) -> 
     finally:
         target.finish()
         for worker in workers:
-            worker.join(timeout=30)
+            worker.join(timeout=200)
     for worker in workers:
         if worker.error is not None:
             raise worker.error
         assert not worker.is_alive(), f"{worker.name} hangs"
 
 
-def drain(client: WireClient, history: History, deadline_s: float = 30) -> None:
+def drain(client: WireClient, history: History, deadline_s: float = 200) -> None:
     """Pops and acks until the queue holds nothing, delayed messages included."""
     deadline = time.monotonic() + deadline_s
     while True:

@@ -27,6 +27,7 @@ _NOBODY: Final = "02:00:00:00:00:00"
 _NETWORK: Final = "10.99.0."
 _OWNED: Final = re.compile(r"weft-(\d+)-[0-9a-f]{4}-")
 _CLONE_NEWNET: Final = 0x40000000
+_NAMESPACES: Final = "/var/run/netns"
 
 
 def why_not() -> str:
@@ -45,15 +46,16 @@ def why_not() -> str:
 
 def sweep() -> None:
     """Removes what runs that are no more have left behind."""
-    for name in _namespaces():
+    for name in namespaces():
         owner = _OWNED.match(name)
         if owner and not Path(f"/proc/{owner.group(1)}").exists():
             # Another run may be sweeping too.
             subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)
 
 
-def _namespaces() -> list[str]:
-    return [line.split()[0] for line in _ip("netns", "list").splitlines()]
+def namespaces() -> list[str]:
+    """All there are; not asked of `ip`, which stumbles over those that go meanwhile."""
+    return sorted(os.listdir(_NAMESPACES)) if os.path.isdir(_NAMESPACES) else []
 
 
 class Network:
@@ -90,7 +92,7 @@ class Network:
 
     def close(self) -> None:
         """Whatever still runs in a host keeps its namespace alive: end it first."""
-        for name in _namespaces():
+        for name in namespaces():
             if name.startswith(f"{self._prefix}-"):
                 _ip("netns", "delete", name)
 
@@ -107,14 +109,14 @@ class Network:
         """A command's output; raises CalledProcessError when it fails."""
         done = subprocess.run(
             [*self.within(host), *command],
-            capture_output=True, text=True, check=True, timeout=60, **options,
+            capture_output=True, text=True, check=True, timeout=200, **options,
         )  # fmt: skip
         return str(done.stdout)
 
     def enter(self, host: str) -> None:
         """This thread, and whatever it starts, is in this host from now on."""
         libc = ctypes.CDLL(None, use_errno=True)
-        handle = os.open(f"/var/run/netns/{self._namespace(host)}", os.O_RDONLY)
+        handle = os.open(f"{_NAMESPACES}/{self._namespace(host)}", os.O_RDONLY)
         try:
             if libc.setns(handle, _CLONE_NEWNET) != 0:
                 raise OSError(ctypes.get_errno(), f"cannot enter {host}")

@@ -75,13 +75,13 @@ def test_a_run_that_is_ended_leaves_nothing(
     words = ["bench", "--own", "--messages", "100000000", "--samples", "10"]
     command = [sys.executable, "-m", "weft.client.cli.main", *words]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE) as process:
-        end = time.monotonic() + 30
+        end = time.monotonic() + 100
         while not (address := list(tmp_path.glob(".weft-bench-*/data/address.json"))):
             assert time.monotonic() < end, "its node does not come up"
             time.sleep(0.02)
         pid = json.loads(address[0].read_text())["pid"]
         process.send_signal(number)
-        _, told = process.communicate(timeout=30)
+        _, told = process.communicate(timeout=100)
     # Python ends itself by SIGINT, 130 to a shell too, when the interrupt came inside an `exec` of
     # text, as in the import of a dataclass, even if it was caught further out.
     assert process.returncode in ((code, -number) if number == signal.SIGINT else (code,))

@@ -27,13 +27,15 @@ from weft.client.cluster import ClusterCalls
 from weft.client.queue_sync import Queue
 from weft.testing import Cluster, cluster
 
-pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(600)]
 
 QUEUE: Final = "faults"
 #: What `make chaos` asks is less; this machine may be busy with other tests.
-PAUSE_S_MAX: Final = 15.0
+PAUSE_S_MAX: Final = 30.0
 #: A push that cannot succeed is given up after this.
 PATIENCE_MS: Final = 3_000
+#: One that must succeed has all the time there is: only a hang is an error.
+PATIENT_MS: Final = 100_000
 
 
 # --- scenarios ----------------------------------------------------------------------------------
@@ -58,7 +60,7 @@ def test_a_scenario(scenario: str, tmp_path: Path) -> None:
 @contextmanager
 def a_queue(made: Cluster) -> Iterator[Queue]:
     made.settled()
-    with weft.connect(made.servers) as client:
+    with weft.connect(made.servers, timeout_ms=PATIENT_MS) as client:
         client.create_queue(QUEUE)
         yield client.queue(QUEUE)
 
@@ -71,10 +73,16 @@ def push(queue: Queue, name: str, count: int = 40) -> set[bytes]:
     return bodies
 
 
-def drained(queue: Queue) -> list[bytes]:
+def drained(queue: Queue, wanted: int) -> list[bytes]:
+    """All there is, and so many at least: what was lent to who is gone comes with its lease."""
     bodies: list[bytes] = []
     moved = False
-    while messages := queue.pop_many(1000, wait_ms=500):
+    end = time.monotonic() + PATIENT_MS / 1000
+    while (messages := queue.pop_many(1000, wait_ms=500)) or (
+        len(set(bodies)) < wanted and time.monotonic() < end
+    ):
+        if not messages:
+            continue
         bodies += [message.body for message in messages]
         try:
             queue.ack_many(messages)
@@ -94,7 +102,7 @@ def test_one_node_needs_nobody() -> None:
         made.kill(0)
         made.start(0)
         bodies |= push(queue, "after")
-        assert drained(queue) == sorted(bodies)
+        assert drained(queue, len(bodies)) == sorted(bodies)
 
 
 def test_of_two_nodes_either_one_down_stops_pushes_and_loses_nothing() -> None:
@@ -112,7 +120,7 @@ def test_of_two_nodes_either_one_down_stops_pushes_and_loses_nothing() -> None:
             made.start(victim)
             bodies |= push(queue, f"with {victim} again")
             made.settled()
-        found = drained(queue)
+        found = drained(queue, len(bodies))
         assert len(set(found)) == len(found), "something is there twice"
         assert bodies <= set(found) <= bodies | tried
 
@@ -127,7 +135,7 @@ def test_two_nodes_with_a_witness_go_on_without_either() -> None:
             assert time.monotonic() - began < PAUSE_S_MAX
             made.start(victim)
             made.settled()
-        assert drained(queue) == sorted(bodies)
+        assert drained(queue, len(bodies)) == sorted(bodies)
 
 
 def test_two_nodes_go_on_without_their_witness() -> None:
@@ -135,7 +143,7 @@ def test_two_nodes_go_on_without_their_witness() -> None:
         bodies = push(queue, "before")
         made.kill(2)
         bodies |= push(queue, "without it")
-        assert drained(queue) == sorted(bodies)
+        assert drained(queue, len(bodies)) == sorted(bodies)
 
 
 # --- a cut ---
@@ -146,7 +154,7 @@ def test_the_smaller_side_of_a_cut_acknowledges_and_lends_nothing(tmp_path: Path
     done = subprocess.run(
         [sys.executable, "-m", "tests.chaos.minority", str(tmp_path)],
         stdout=subprocess.PIPE,
-        timeout=200,
+        timeout=400,
         check=True,
     )
     said = json.loads(done.stdout)
@@ -172,7 +180,7 @@ def leave(made: Cluster, *flags: str, answers: bytes = b"") -> tuple[int, str]:
     ) as process:
         os.close(theirs)
         os.write(ours, answers)
-        said, _ = process.communicate(timeout=60)
+        said, _ = process.communicate(timeout=200)
     os.close(ours)
     return process.returncode, said.decode()
 
@@ -194,5 +202,5 @@ def test_an_operator_is_asked_twice_before_one_copy_is_left() -> None:
         assert code == 0, said
         assert "has left" in said
         made.kill(1)
-        assert drained(queue) == sorted(bodies)
+        assert drained(queue, len(bodies)) == sorted(bodies)
         assert min_sync(made) == 1

@@ -25,7 +25,7 @@ import yaml
 
 from tests.process.netns import Network, why_not
 
-pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCKER = ROOT / "docker"
@@ -89,7 +89,7 @@ class Service:
         probe = [sys.executable, str(DOCKER / Path(script).name), url]
         return subprocess.run(self.within(probe), capture_output=True, check=False).returncode == 0
 
-    def end(self, number: signal.Signals, seconds: float = 40) -> int:
+    def end(self, number: signal.Signals, seconds: float = 100) -> int:
         assert self.process is not None
         self.process.send_signal(number)
         return self.process.wait(seconds)
@@ -117,7 +117,7 @@ def services(tmp_path: Path) -> Iterator[dict[str, Service]]:
 
 
 def until(check: Callable[[], bool], what: str, services: dict[str, Service]) -> None:
-    end = time.monotonic() + 60
+    end = time.monotonic() + 200
     while not check():
         assert time.monotonic() < end, what + "".join(
             f"\n--- {name}\n{services[name].log()}" for name in NODES
@@ -131,7 +131,7 @@ def weft(services: dict[str, Service], *words: str) -> Any:
     servers = SERVICES["weft"]["environment"]["WEFT_SERVERS"]
     command = [sys.executable, "-m", "weft.client.cli.main", "--json", "-s", servers, *words]
     done = subprocess.run(
-        service.within(command), capture_output=True, text=True, timeout=60, check=False
+        service.within(command), capture_output=True, text=True, timeout=200, check=False
     )
     return json.loads(done.stdout) if done.returncode == 0 else None
 

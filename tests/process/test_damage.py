@@ -179,13 +179,13 @@ def _pop_all(engine: Engine, queue: str) -> list[bytes]:
 
 def _real_contents(node: LiveNode) -> Contents:
     """The same from a real node; raises NodeEnded if it refuses to start, or ends."""
-    with WireClient(node.start().zmq, timeout_ms=3000) as client:
+    with WireClient(node.start().zmq, lives=lambda: node.process.poll() is None) as client:
         try:
             answer, _ = client.ask(wire.ListQueues())
             assert isinstance(answer, wire.Queues)
             return {info.name: sorted(client.drain(info.name)) for info in answer.queues}
         except Silence:
-            raise NodeEnded(node.wait(10), node.log) from None
+            raise NodeEnded(node.wait(100), node.log) from None
 
 
 def test_undamaged_directories_are_whole(made: Made, tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ import pytest
 import yaml
 
 from tests.process.live_node import LiveNode
+from weft.node_process import unused_ports
 from weft.testing import Cluster, cluster
 
 pytestmark = pytest.mark.process
@@ -44,7 +44,7 @@ def probe(url: str) -> tuple[int, str]:
         [sys.executable, str(DOCKER / "probe.py"), url],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=100,
         check=False,
         env={**os.environ, "http_proxy": "http://127.0.0.1:9"},  # not for a probe
     )
@@ -99,7 +99,7 @@ def test_as_process_1_it_stops_cleanly_on_sigterm(tmp_path: Path) -> None:
         (child,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         os.kill(int(child), signal.SIGTERM)
         assert [line["message"] for line in lines][-1] == "stopped"
-        assert process.wait(20) == 0
+        assert process.wait(100) == 0
 
 
 def demo(name: str, servers: str, **environment: str) -> subprocess.Popen[str]:
@@ -116,7 +116,7 @@ def test_the_demo_produces_consumes_and_stops(made: Cluster) -> None:
     consumer = demo("consume.py", servers, DEMO_BAD_EVERY="100")
     producer = demo("produce.py", servers, DEMO_RATE="500")
     try:
-        client, end = made.client(), time.monotonic() + 60
+        client, end = made.client(), time.monotonic() + 200
         while True:
             stats = {queue.name: queue for queue in client.list_queues()}
             if stats and stats["orders"].acked > 500 and stats["orders.dead"].ready > 1:
@@ -125,7 +125,7 @@ def test_the_demo_produces_consumes_and_stops(made: Cluster) -> None:
             time.sleep(0.1)
         for process, word in ((producer, "sent"), (consumer, "acked")):
             process.send_signal(signal.SIGTERM)
-            said, _ = process.communicate(timeout=30)
+            said, _ = process.communicate(timeout=100)
             assert process.returncode == 0
             assert said.startswith(word)
     finally:
@@ -142,7 +142,7 @@ def test_a_password_is_made_once(tmp_path: Path) -> None:
             [sys.executable, str(DOCKER / "make_secret.py"), str(path)],
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=100,
             check=True,
         )
         said.append((done.stdout.split(": ")[1].strip(), path.read_text()))
@@ -168,7 +168,7 @@ def test_prometheus_scrapes_a_node_and_reads_the_rules(made: Cluster, tmp_path: 
     client = made.client()
     client.create_queue("orders")
     client.queue("orders").push_many([b"x"] * 7)
-    port = _free_port()
+    (port,) = unused_ports(1)
     process = subprocess.Popen(
         [
             prometheus,
@@ -180,7 +180,7 @@ def test_prometheus_scrapes_a_node_and_reads_the_rules(made: Cluster, tmp_path: 
         stderr=subprocess.DEVNULL,
     )
     try:
-        end = time.monotonic() + 60
+        end = time.monotonic() + 200
         query = 'sum(weft_pushed_messages_total{queue="orders"})'
         while (value := _ask(port, "query", query)) != "7":
             assert time.monotonic() < end, value
@@ -192,7 +192,7 @@ def test_prometheus_scrapes_a_node_and_reads_the_rules(made: Cluster, tmp_path: 
         assert not [rule["name"] for rule in rules if rule.get("lastError")]
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(100)
 
 
 def _ask(port: int, verb: str, query: str) -> str | None:
@@ -203,9 +203,3 @@ def _ask(port: int, verb: str, query: str) -> str | None:
     except OSError:
         return None  # it is still starting
     return str(result[0]["value"][1]) if result else None
-
-
-def _free_port() -> int:
-    with socket.socket() as probe_socket:
-        probe_socket.bind(("127.0.0.1", 0))
-        return int(probe_socket.getsockname()[1])

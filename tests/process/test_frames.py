@@ -29,7 +29,7 @@ EXAMPLES: Final = int(os.environ.get("WEFT_TEST_EXAMPLES", 150))
 PRECIOUS: Final = [b"precious %d" % index for index in range(500)]
 #: Codes that would put the blame on the node.
 OWN_FAULT: Final = {code for code in BY_CODE if code.startswith("STOR")} | {"WEFT"}
-ANSWER_SECONDS_MAX: Final = 5.0
+ANSWER_SECONDS_MAX: Final = 100.0
 
 fuzz = settings(
     max_examples=EXAMPLES,

@@ -44,9 +44,19 @@ def _kill_and_start(node: LiveNode, target: Target, history: History, rng: rando
     target.moved(node.start().zmq)
 
 
+def _counts(workers: list[Worker]) -> Counter[str]:
+    return sum((worker.counts for worker in workers), Counter[str]())
+
+
+def _misses(counts: Counter[str], kills: int) -> list[str]:
+    """What was not hit, yet."""
+    needed = {"unanswered": kills, "duplicates recognised": 1, "acks in doubt": 1}
+    return [what for what, least in needed.items() if counts[what] < least]
+
+
 @pytest.mark.process
 @pytest.mark.slow
-@pytest.mark.timeout(60 + 4 * KILLS)
+@pytest.mark.timeout(200 + 20 * KILLS)
 def test_kill_under_load(tmp_path: Path) -> None:
     seed = int(os.environ.get("WEFT_TEST_SEED") or secrets.randbelow(1 << 31))
     print(f"\nWEFT_TEST_SEED={seed} WEFT_TEST_KILLS={KILLS}")
@@ -58,7 +68,10 @@ def test_kill_under_load(tmp_path: Path) -> None:
             client.create(QUEUE)
         with working(workers, target, node.kill):
             target.moved(node.zmq)
-            for _ in range(KILLS):
+            kills = 0
+            # On a busy machine there is less to hit: so it is killed more often.
+            while kills < KILLS or (kills < 4 * KILLS and _misses(_counts(workers), kills)):
+                kills += 1
                 _kill_and_start(node, target, history, rng)
                 for worker in workers:
                     if worker.error is not None:
@@ -71,10 +84,8 @@ def test_kill_under_load(tmp_path: Path) -> None:
         assert node.stop() == 0
 
     verdict = check(history)
-    counts = sum((worker.counts for worker in workers), Counter[str]())
+    counts = _counts(workers)
     print(verdict.report(), "\n" + "\n".join(f"  {what}: {n}" for what, n in counts.items()))
     assert verdict.ok, verdict.report()
     # The kills must have hit something, or this test has shown nothing.
-    assert counts["unanswered"] >= KILLS
-    assert counts["duplicates recognised"] > 0
-    assert counts["acks in doubt"] > 0
+    assert not _misses(counts, kills)

@@ -13,7 +13,7 @@ import xxhash
 
 from tests.process.live_node import LiveNode
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 SOURCE: Final = ROOT / "tests" / "node_js"
@@ -71,7 +71,7 @@ def test_a_node_js_client(modules: Path, tmp_path: Path) -> None:
             env=os.environ | {"NODE_PATH": str(modules / "node_modules")},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=200,
             check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr

@@ -13,10 +13,10 @@ import pytest
 import weft
 from weft.testing import Cluster, cluster
 
-pytestmark = [pytest.mark.process, pytest.mark.slow]
+pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(600)]
 
 #: Far more than a failover takes, on a machine that does much else.
-PATIENT_MS = 60_000
+PATIENT_MS = 100_000
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def kill_during(nodes: Cluster, number: int, work: Callable[[], object], after_s
         thread.join()
 
 
-def nothing_is_left(client: weft.Client, name: str, seconds: float = 30) -> None:
+def nothing_is_left(client: weft.Client, name: str, seconds: float = 100) -> None:
     """Late marks and stages are found out by themselves; it takes a moment."""
     end = time.monotonic() + seconds
     while True:

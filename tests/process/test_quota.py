@@ -52,7 +52,8 @@ def token(file: Path, name: str, **most: int) -> str:
 
 def test_each_limit_has_its_error_and_an_audit_line(node: LiveNode, file: Path) -> None:
     owner = token(file, "owner")
-    with weft.connect(node.grpc, token=owner, timeout_ms=1000) as client:
+    # What is refused for now is tried again until then.
+    with weft.connect(node.grpc, token=owner, timeout_ms=3000) as client:
         for number in range(5):
             client.create_queue(f"q{number}")
         queue = client.queue("q0")
@@ -84,11 +85,11 @@ def test_a_token_is_held_to_its_rate_on_both_wires(node: LiveNode, file: Path) -
     slow = token(file, "slow", rate=50)
     with weft.connect(node.grpc, token=slow) as maker:
         maker.create_queue("q2")
-    payload = wire.encode(wire.Payload([b"x"] * 200))
+    payload = wire.encode(wire.Payload([b"x"] * 4000))
     with WireClient(node.zmq, token=slow) as client:
-        client.ask(wire.Push("q2", 1, 1, 200), payload)  # what is too much is waited for later
+        client.ask(wire.Push("q2", 1, 1, 4000), payload)  # what is too much is waited for later
         with pytest.raises(Refused) as refused:
-            client.ask(wire.Push("q2", 1, 2, 200), payload)
+            client.ask(wire.Push("q2", 1, 2, 4000), payload)
         assert (refused.value.code, refused.value.retriable) == ("RATE_LIMITED", True)
     with grpc.insecure_channel(node.grpc) as channel:
         stub = weft_pb2_grpc.QueueStub(channel)  # type: ignore[no-untyped-call]
@@ -98,7 +99,9 @@ def test_a_token_is_held_to_its_rate_on_both_wires(node: LiveNode, file: Path) -
         assert isinstance(told.value, grpc.Call)
         assert told.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert ("weft-code", "RATE_LIMITED") in list(told.value.trailing_metadata() or ())
-    with weft.connect(node.grpc, token=slow) as patient:
+    other = token(file, "patient", rate=50)
+    with weft.connect(node.grpc, token=other, timeout_ms=100_000) as patient:
+        patient.queue("q2").push_many([b"x"] * 100)
         began = time.monotonic()
         for number in range(4):
             patient.queue("q2").push_many([b"%d" % number] * 50)
@@ -115,11 +118,11 @@ def test_connections_past_the_limit_are_closed_and_others_are_served(node: LiveN
             made.linger = 0
             made.connect(f"tcp://{host}:{port}")
             sockets.append(made)
-        time.sleep(1.5)
-        assert "connections refused" in node.log
+        eventually(lambda: "connections refused" in node.log)
         call = wire.encode(wire.Call(wire.WIRE_VERSION, 1, wire.Status()))
         for made in sockets:
             made.send(call, zmq.NOBLOCK)
+        eventually(lambda: any(made.poll(0) for made in sockets))
         time.sleep(1)
         answered = sum(bool(made.poll(0)) for made in sockets)
         assert 1 <= answered <= 20, answered
@@ -127,11 +130,11 @@ def test_connections_past_the_limit_are_closed_and_others_are_served(node: LiveN
         for made in sockets:
             made.close()
         context.term()
-    eventually(lambda: _serves(node), seconds=10)
+    eventually(lambda: _serves(node))
 
 
 def _serves(node: LiveNode) -> bool:
-    with WireClient(node.zmq, timeout_ms=500) as client:
+    with WireClient(node.zmq, timeout_ms=5000) as client:
         try:
             client.ask(wire.Status())
         except Refused as refused:
@@ -156,7 +159,7 @@ def test_a_certificate_is_renewed_without_a_restart(tmp_path: Path) -> None:
             time.sleep(2 * tls.LOOK_S)
             assert [_shown(place) for place in places] == before
             shutil.copy(second.key, key)
-            eventually(lambda: [_shown(p) for p in places] == [_der(second.cert)] * 2, seconds=10)
+            eventually(lambda: [_shown(p) for p in places] == [_der(second.cert)] * 2)
             client.queue("q").push(b"the old connection works on")
             assert client.queue("q").stats().ready == 1
         assert "certificate not read again" in node.log
@@ -169,7 +172,7 @@ def _shown(place: str) -> bytes:
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     context.set_alpn_protocols(["h2"])
-    plain = socket.create_connection((host, int(port)), timeout=5)
+    plain = socket.create_connection((host, int(port)), timeout=100)
     with plain, context.wrap_socket(plain, server_hostname="localhost") as secure:
         shown = secure.getpeercert(binary_form=True)
         assert shown is not None

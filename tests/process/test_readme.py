@@ -29,7 +29,7 @@ def test_the_example_runs_twice(tmp_path: Path) -> None:
         program.write_text(text)
         for _ in range(2):
             ran = subprocess.run(
-                [sys.executable, str(program)], capture_output=True, text=True, timeout=60
+                [sys.executable, str(program)], capture_output=True, text=True, timeout=200
             )
             assert ran.returncode == 0, ran.stderr
             first, second, third = ran.stdout.splitlines()

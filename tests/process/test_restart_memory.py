@@ -24,15 +24,15 @@ from weft.server.engine.head import encode as encode_head
 from weft.server.engine.queue import Queue, QueueRecord
 from weft.server.engine.queue import encode as encode_queue
 
-pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(600)]
 
 MESSAGES: Final = 1_000_000
 BODY_BYTES: Final = 128
 #: The process's own memory. LevelDB also maps its tables, and what it has read of them counts as
 #: resident until the system wants the pages back: that is printed, and is not the node's to bound.
 OWN_BYTES_MAX: Final = 200_000_000
-#: Generous, for a shared machine. Where the work itself takes seconds it is CPU time that is held
-#: to this: there the clock on the wall measures the neighbours.
+#: Of CPU time, until the node serves: the clock on the wall, which is printed, measures the
+#: neighbours, too.
 RESTART_SECONDS_MAX: Final = 5.0
 WINDOW: Final = 32
 
@@ -79,9 +79,9 @@ def test_a_million_messages_in_batches_of_a_thousand(tmp_path: Path) -> None:
             assert client.describe("ready").ready == MESSAGES
             assert own < OWN_BYTES_MAX
         node.kill()
-        assert _restart(node, "batches of 1000, after kill -9").seconds < RESTART_SECONDS_MAX
+        assert _restart(node, "batches of 1000, after kill -9").cpu_seconds < RESTART_SECONDS_MAX
         assert node.stop() == 0
-        assert _restart(node, "batches of 1000, after a stop").seconds < RESTART_SECONDS_MAX
+        assert _restart(node, "batches of 1000, after a stop").cpu_seconds < RESTART_SECONDS_MAX
 
 
 def test_a_million_messages_in_batches_of_one(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ class Caller:
         self._metadata = [("authorization", f"Bearer {token}")] if token else []
 
     def call(self, method: str, request: Any) -> Any:
-        return getattr(self._stub, method)(request, metadata=self._metadata, timeout=10)
+        return getattr(self._stub, method)(request, metadata=self._metadata, timeout=100)
 
     def code(self, method: str, request: Any) -> str:
         try:
@@ -169,7 +169,7 @@ def test_many_callers_at_once_keep_their_own_tokens(secure: Secure) -> None:
     with secure.stub(secure.owner) as owner, secure.stub(weak) as caller:
         request = pb.DescribeQueueRequest(queue="orders")
         calls = [
-            (each, each._stub.DescribeQueue.future(request, metadata=each._metadata, timeout=20))
+            (each, each._stub.DescribeQueue.future(request, metadata=each._metadata, timeout=100))
             for _ in range(50)
             for each in (owner, caller)
         ]
@@ -197,7 +197,7 @@ def test_figures_want_a_watcher_and_health_is_for_all(secure: Secure) -> None:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         request = urllib.request.Request(f"https://{address}{page}", headers=headers)
         try:
-            with urllib.request.urlopen(request, context=context, timeout=10) as answer:
+            with urllib.request.urlopen(request, context=context, timeout=100) as answer:
                 return int(answer.status)
         except urllib.error.HTTPError as error:
             error.close()
@@ -206,7 +206,7 @@ def test_figures_want_a_watcher_and_health_is_for_all(secure: Secure) -> None:
     assert [get("/healthz"), get("/readyz")] == [200, 200]
     assert [get("/metrics"), get("/metrics", "x"), get("/metrics", weak)] == [401, 401, 403]
     assert get("/metrics", secure.owner) == 200
-    with socket.create_connection(address.split(":"), timeout=10) as plain:
+    with socket.create_connection(address.split(":"), timeout=100) as plain:
         plain.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
         assert b"weft_" not in plain.recv(65536)
 
@@ -240,7 +240,7 @@ def test_the_data_path_wants_the_token_too(secure: Secure) -> None:
         def ask(request: wire.AnyRequest, token: str, *payload: bytes) -> wire.AnyAnswer:
             call = wire.Call(wire.WIRE_VERSION, 7, request, token)
             link.send_multipart([wire.encode(call), *payload])
-            assert link.poll(10_000)
+            assert link.poll(100_000)
             return wire.decode_reply(link.recv_multipart()[0]).answer
 
         payload = wire.encode(wire.Payload([b"y"]))
@@ -336,11 +336,14 @@ def test_nodes_with_tls_and_tokens_form_a_cluster(tmp_path: Path) -> None:
                 queue = connected.queue("both")
                 queue.push_many([b"%d" % number for number in range(100)])
                 found: set[bytes] = set()
-                end = time.monotonic() + 30
+                end = time.monotonic() + 100
                 while len(found) < 100 and time.monotonic() < end:
                     batch = queue.pop_many(100, wait_ms=500)
                     found |= {message.body for message in batch}
-                    queue.ack_many(batch)
+                    try:
+                        queue.ack_many(batch)
+                    except weft.LeaseLost:  # partitions are still being handed out
+                        continue
                 assert len(found) == 100
         stranger = LiveNode(tmp_path / "third", log=tmp_path / "third.log", join=seed, **settings)
         with pytest.raises(NodeEnded) as ended:

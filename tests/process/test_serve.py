@@ -36,7 +36,7 @@ def run(*flags: str, **environment: str) -> subprocess.CompletedProcess[str]:
         [*COMMAND, *flags],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=100,
         check=False,
         env={**os.environ, **environment},
     )
@@ -51,7 +51,7 @@ def stubs(made: Cluster) -> Iterator[Any]:
 
 @pytest.fixture
 def made(tmp_path: Path) -> Iterator[Cluster]:
-    with cluster(data=tmp_path, grace_ms=10_000) as made:
+    with cluster(data=tmp_path, grace_ms=60_000) as made:
         yield made
 
 
@@ -89,7 +89,7 @@ def test_a_signal_ends_it_cleanly(made: Cluster, number: signal.Signals) -> None
             time.sleep(0.01)
         node.signal(number)
         assert node.process is not None
-        assert node.process.wait(5) == 0
+        assert node.process.wait(100) == 0
         trailing = dict(waiting.trailing_metadata())
         assert (trailing["weft-code"], trailing["weft-retriable"]) == ("SHUTTING_DOWN", "true")
     assert not (node.data / "address.json").exists()
@@ -97,7 +97,7 @@ def test_a_signal_ends_it_cleanly(made: Cluster, number: signal.Signals) -> None
 
 
 def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
-    with cluster(data=tmp_path, grace_ms=60_000) as made, stubs(made) as queue:
+    with cluster(data=tmp_path, grace_ms=600_000) as made, stubs(made) as queue:
         queue.CreateQueue(pb.CreateQueueRequest(queue="q"))
         body = pb.OutMessage(body=bytes(1 << 20))
         for _ in range(16):
@@ -112,7 +112,7 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
         with pytest.raises(subprocess.TimeoutExpired):
             node.process.wait(1)
         node.signal(signal.SIGTERM)
-        assert node.process.wait(5) == 128 + signal.SIGTERM
+        assert node.process.wait(100) == 128 + signal.SIGTERM
         stream.cancel()
 
 
@@ -124,7 +124,7 @@ def test_what_was_pushed_is_there_after_a_restart(made: Cluster) -> None:
     made.kill(0)
     made.start(0)
     with stubs(made) as queue:
-        (message,) = queue.Pop(pb.PopRequest(queue="q"), wait_for_ready=True, timeout=10).messages
+        (message,) = queue.Pop(pb.PopRequest(queue="q"), wait_for_ready=True, timeout=100).messages
         assert (message.id, message.body) == (pushed, b"kept")
 
 
@@ -143,8 +143,8 @@ def test_a_failed_disk_ends_the_node(tmp_path: Path) -> None:
             queue = weft_pb2_grpc.QueueStub(channel)  # type: ignore[no-untyped-call]
             queue.CreateQueue(pb.CreateQueueRequest(queue="q"))
             push = pb.PushRequest(queue="q", messages=[pb.OutMessage(body=bytes(1 << 20))])
-            codes = [queue.Push.future(push, timeout=10).code() for _ in range(8)]
-        _, said = node.communicate(timeout=10)
+            codes = [queue.Push.future(push, timeout=100).code() for _ in range(8)]
+        _, said = node.communicate(timeout=100)
     finally:
         node.kill()
         node.wait()
@@ -160,7 +160,7 @@ def test_a_failed_disk_ends_the_node(tmp_path: Path) -> None:
 
 def _address(data: Path, node: subprocess.Popen[str]) -> str:
     file = data / "address.json"
-    end = time.monotonic() + 20
+    end = time.monotonic() + 100
     while not file.exists():
         assert node.poll() is None, "it ended"
         assert time.monotonic() < end, "it does not serve"
@@ -189,7 +189,7 @@ def test_a_node_that_waits_for_a_member_can_be_stopped(tmp_path: Path) -> None:
         assert "waiting for a member" in said
         assert "127.0.0.1:1 does not answer" in said
         node.send_signal(signal.SIGTERM)
-        _, rest = node.communicate(timeout=10)
+        _, rest = node.communicate(timeout=100)
     finally:
         node.kill()
         node.wait()

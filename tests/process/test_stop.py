@@ -11,6 +11,7 @@ from typing import Final
 
 import pytest
 
+from tests.contract.served import eventually
 from tests.process.live_node import LiveNode, NodeEnded
 from tests.process.load import QUEUE, Consumer, Producer, Target, Worker, drain, working
 from tests.process.wire_client import WireClient
@@ -22,7 +23,9 @@ pytestmark = pytest.mark.process
 STOPS: Final = 4
 GRACE_MS: Final = 3000
 #: After the grace: what is left is written and the store is closed.
-CLOSE_SECONDS_MAX: Final = 5.0
+CLOSE_SECONDS_MAX: Final = 100.0
+#: Longer than anything takes that does not wait for it.
+LONG_GRACE_MS: Final = 200_000
 WAITING: Final = 20
 
 
@@ -38,7 +41,9 @@ def test_sigterm_under_load_loses_nothing(tmp_path: Path) -> None:
         with working(workers, target, node.kill):
             target.moved(node.zmq)
             for _ in range(STOPS):
+                done = _counts(workers)["batches"]
                 time.sleep(0.4)
+                eventually(lambda done=done: _counts(workers)["batches"] > done + 1)  # type: ignore[misc]
                 history.restarted()
                 assert node.stop(GRACE_MS / 1000 + CLOSE_SECONDS_MAX) == 0, node.log
                 assert "Traceback" not in node.log
@@ -49,33 +54,37 @@ def test_sigterm_under_load_loses_nothing(tmp_path: Path) -> None:
         with WireClient(node.start().zmq) as client:
             drain(client, history)
     verdict = check(history)
-    counts = sum((worker.counts for worker in workers), Counter[str]())
+    counts = _counts(workers)
     print(verdict.report(), dict(counts))
     assert verdict.ok, verdict.report()
     assert counts["batches"] > STOPS
     assert counts["acks"] > 0
 
 
+def _counts(workers: list[Worker]) -> Counter[str]:
+    return sum((worker.counts for worker in workers), Counter[str]())
+
+
 def test_waiting_pops_return_when_the_node_stops(tmp_path: Path) -> None:
     with (
-        LiveNode(tmp_path / "node", grace_ms=GRACE_MS) as node,
+        LiveNode(tmp_path / "node", grace_ms=LONG_GRACE_MS) as node,
         WireClient(node.start().zmq) as client,
     ):
         client.create("empty")
         waiting = {client.send(wire.Pop("empty", 1, 60_000)) for _ in range(WAITING)}
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 100
         with WireClient(node.zmq) as other:
             while other.describe("empty").waiting_pops < WAITING:
                 assert time.monotonic() < deadline, "the pops do not arrive"
         started = time.monotonic()
         node.terminate()
         while waiting:
-            rid, answer, _ = client.receive(GRACE_MS)
+            rid, answer, _ = client.receive()
             assert answer == wire.Popped([])
             waiting.remove(rid)
         assert node.wait(CLOSE_SECONDS_MAX) == 0
         # Nobody had to wait for the grace to be over: there was nothing to be finished.
-        assert time.monotonic() - started < GRACE_MS / 1000
+        assert time.monotonic() - started < LONG_GRACE_MS / 2000
 
 
 def test_killed_while_it_recovers(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     try:
         yield where
     finally:
-        subprocess.run(["umount", str(where)], check=True)
+        subprocess.run(["umount", "--lazy", str(where)], check=True)
 
 
 def record(number: int) -> tuple[bytes, bytes]:

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 import zmq
 
 from weft.limits import BATCH_COUNT_MAX
 from weft.proto import wire
 from weft.proto.settings import Settings
+
+#: Between two looks at whether the node lives.
+_LOOK_MS: Final = 500
 
 
 class Silence(Exception):
@@ -46,8 +49,16 @@ class Loan(NamedTuple):
 
 class WireClient:
     def __init__(
-        self, address: str, *, timeout_ms: int = 10_000, receive_max: int = 1000, token: str = ""
+        self,
+        address: str,
+        *,
+        timeout_ms: int = 60_000,
+        receive_max: int = 1000,
+        token: str = "",
+        lives: Callable[[], bool] = lambda: True,
     ) -> None:
+        """`lives` says whether the node is there: one that has ended is not waited for."""
+        self._lives = lives
         self._timeout_ms = timeout_ms
         self._token = token
         self._rids = itertools.count(1)
@@ -84,8 +95,11 @@ class WireClient:
 
     def receive(self, timeout_ms: int | None = None) -> tuple[int, wire.AnyAnswer, list[bytes]]:
         """The next answer, whichever call it belongs to."""
-        if not self.socket.poll(self._timeout_ms if timeout_ms is None else timeout_ms):
-            raise Silence
+        left_ms = self._timeout_ms if timeout_ms is None else timeout_ms
+        while not self.socket.poll(min(left_ms, _LOOK_MS)):
+            left_ms -= _LOOK_MS
+            if left_ms <= 0 or not (self._lives() or self.socket.poll(_LOOK_MS)):
+                raise Silence
         first, *frames = self.socket.recv_multipart()
         reply = wire.decode_reply(first)
         return reply.rid, reply.answer, frames

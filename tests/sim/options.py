@@ -42,6 +42,8 @@ class Options:
     joins: bool = False
     leaves: bool = False
     witness: bool = False
+    #: Copies of a partition that nobody waits for.
+    learners: int = 1
     # What clients do besides:
     dead_letters: bool = False
     limited: bool = False
@@ -73,6 +75,7 @@ class Options:
             look_us=100_000,
             ordered=rng.random() < 0.3,
             stops=rng.random() < 0.2,
+            learners=rng.choice([0, 1, 1, 1, 1, 1, 1, 2]),
         )
 
     @staticmethod

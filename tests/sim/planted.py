@@ -13,6 +13,7 @@ from typing import Any
 from weft.dht.confirmation import Confirmations
 from weft.dht.mutant import Mutant
 from weft.dht.replica import Replica
+from weft.proto import wire
 from weft.server.engine import in_order
 from weft.server.engine.dedup import DedupWindow
 from weft.server.engine.state import Answered, State
@@ -58,6 +59,16 @@ def _buries_at_once(news: News) -> None:
         news._reader.engine.bury_strays()
 
 
+def _counts_entries(news: News) -> int:
+    """As if what was written without an entry were nothing."""
+    return news._reader.core.replicas[news._reader.core.catalogue].log.end
+
+
+def _answers_unsure(state: State, to: object, answer: wire.AnyAnswer, *more: Any, **_: Any) -> None:
+    """As if whoever once led a partition could say what is not there."""
+    state.answers.append(Answered(to, answer, *more))
+
+
 def _no_leases(state: State, partition: int) -> dict[int, list[Any]]:
     """Whoever leads next knows nothing of what is lent of an ordered queue."""
     return {}
@@ -73,6 +84,8 @@ _PLANTS: dict[str, tuple[object, str, Callable[..., Any] | property]] = {
     "ordered_leases_lost": (in_order, "load", _no_leases),
     "dedup_by_clock": (DedupWindow, "expire", _expires_early),
     "strays_buried_early": (News, "learn", _buries_at_once),
+    "not_sure": (State, "answer", _answers_unsure),
+    "records_not_counted": (News, "_all", _counts_entries),
 }
 SWITCHES = tuple(name for name in vars(Mutant) if not name.startswith("_"))
 ALL = (*SWITCHES, *_PLANTS)

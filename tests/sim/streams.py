@@ -335,7 +335,7 @@ def simulate(seed: int, options: Options | None = None) -> World:
     world = World(seed, options, whole=True)
     world.options = replace(
         world.options, limited=False, dead_letters=False, temporary=False, counters=False,
-        updates=False, rot=False, ordered=False, span_us=_WORK,
+        updates=False, ordered=False, span_us=_WORK,
     )  # fmt: skip
     pipeline = Pipeline(world)
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 
+import msgspec
 import pytest
 
 from weft.dht import view as views
@@ -64,6 +65,15 @@ def test_a_new_cluster_is_balanced_within_one(nodes: int) -> None:
     for place in view.places[:-1]:
         assert len(place.sync) == 2
         assert len(place.learners) == min(1, nodes - 2)
+
+
+@pytest.mark.parametrize("learners", [0, 2])
+def test_there_are_as_many_learners_as_the_cluster_was_made_with(learners: int) -> None:
+    view, _ = _settled(msgspec.structs.replace(_view(5), learners=learners))
+    assert {len(place.learners) for place in view.places[:-1]} == {learners}
+    after, _ = _settled(views.join("new", Member("new"))(view))
+    assert after.learners == learners
+    assert {len(place.learners) for place in after.places[:-1]} == {learners}
 
 
 def test_what_is_planned_is_a_fixpoint() -> None:

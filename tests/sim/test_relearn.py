@@ -33,6 +33,10 @@ def test_what_it_said_before_it_forgot_does_not_count() -> None:
 
     troupe.remind("a")
     troupe.play(drop=keep)
+    assert not primary.want_grow("c"), "its answer would come with a ping, and is asked for"
+    troupe.end("a")
+    troupe.play(drop=keep)
+    assert late
     assert primary.want_grow("c")
     primary.wait_only_for("")
     _place(troupe, "", 2)

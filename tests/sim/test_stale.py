@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from weft.proto import wire
+from weft.dht import planner, steward
+from weft.dht.planner import Step
+from weft.proto import streams, wire
 
 from . import faults
 from .planted import planted
+from .run import _until
 from .stage import Stage
 from .violation import Violation
 from .world import SECOND
@@ -38,6 +41,40 @@ def test_a_primary_that_was_replaced_lends_nothing() -> None:
 def test_without_the_barrier_it_lends_what_was_acked() -> None:
     with planted("no_barrier"), pytest.raises(Violation, match="11: "):
         _a_replaced_primary_is_asked()
+
+
+def _a_replaced_home_is_asked() -> wire.AnyAnswer | None:
+    """What a subscription's old home says of a reservation that was given back at the new one. It
+    changes nothing to say so: there is no entry that would have to be committed first."""
+    stage = Stage(3, 1)
+    stage.make(stage.queue)
+    stage.push(0)
+    old = stage.primary(0)
+    opened = stage.ask(old, streams.OpenSubscription("work", "sub", 3_600_000, 1))
+    assert isinstance(opened, streams.Opened)
+    made = stage.ask(old, streams.Reserve("work", "sub", opened.epoch, 1, 10, 1 << 20))
+    assert isinstance(made, streams.Reserved)
+    describe = streams.DescribeReservation("work", "sub", 1)
+    assert stage.ask(old, describe) == made
+    stage.cut_off(old.name)
+    stage.world.run(stage.world.now + 4 * SECOND)
+    new = stage.primary(0)
+    assert new is not old
+    assert isinstance(stage.ask(new, streams.ReleaseAll("work", "sub")), wire.Done)
+    lost = stage.ask(new, describe)
+    assert isinstance(lost, wire.Failure)
+    assert lost.code == "RESERVATION_LOST"
+    assert old.loom.core.serving(0), "it knows nothing of all that"
+    return stage.ask(old, describe)
+
+
+def test_a_home_that_was_replaced_says_nothing_of_its_reservations() -> None:
+    assert _a_replaced_home_is_asked() is None
+
+
+def test_without_that_check_it_shows_what_others_may_have_taken() -> None:
+    with planted("not_sure"):
+        assert isinstance(_a_replaced_home_is_asked(), streams.Reserved)
 
 
 def _a_primary_that_grows_its_set_is_asked() -> None:
@@ -133,3 +170,47 @@ def test_messages_of_a_queue_that_is_not_known_yet_wait_until_it_is() -> None:
 def test_buried_at_once_they_would_be_lost() -> None:
     with planted("strays_buried_early"):
         assert _a_queue_is_not_known_yet() == []
+
+
+def _a_cluster_of_one_grows(monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], int]:
+    """The second node leads partitions before the catalogue has come to it. What a push there is
+    told meanwhile, and how many of the messages there are in the end."""
+    stage = Stage(1, 4)
+    world = stage.world
+    stage.make(stage.queue)
+    for number in range(4):
+        stage.push(number)
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            steward, "step", lambda n, *more: Step() if n == 4 else planner.step(n, *more)
+        )
+        world.join("n1")
+        new = world.machines["n1"]
+        _until(world, lambda: "" if new.loom.leads > 1 else "leads nothing", 20 * SECOND)
+        world.run(world.now + 2 * SECOND)
+        assert world.newest_view.places[-1].learners == (), "the story needs this"
+        request = wire.Pop("work", 9)
+        said = stage.ask(new, request)
+    codes = [said.code] if isinstance(said, wire.Failure) else []
+    known = new.loom.engine.state.queues
+    _until(world, lambda: "" if "work" in known else "does not know it", 20 * SECOND)
+    world.run(world.now + 2 * SECOND)
+    found = 0
+    for machine in world.machines.values():
+        popped = stage.ask(machine, request)
+        assert isinstance(popped, wire.Popped)
+        found += sum(lent.count for lent in popped.lent)
+    return codes, found
+
+
+def test_a_node_that_the_catalogue_has_not_reached_denies_no_queue(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert _a_cluster_of_one_grows(monkeypatch) == (["UNAVAILABLE"], 4)
+
+
+def test_if_it_took_its_own_for_all_messages_would_be_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with planted("records_not_counted"):
+        assert _a_cluster_of_one_grows(monkeypatch) == (["QUEUE_NOT_FOUND"], 2)

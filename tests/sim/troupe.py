@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from weft.dht.log import Changes
-from weft.dht.messages import AnyMessage
+from weft.dht.messages import AnyMessage, Appended
 from weft.dht.mutant import Mutant
 from weft.dht.replica import Replica
 from weft.dht.role import Role
@@ -40,6 +40,7 @@ class Player:
         self.store = store
         self.overlay = Overlay(store)
         self.sent: list[tuple[str, AnyMessage]] = []
+        self.later: dict[str, AnyMessage] = {}
         self.dead: set[str] = set()
         self.replaced_count = 0
         self.replica = Replica(PARTITION, name, self.overlay, CATALOGUE, self)
@@ -49,6 +50,9 @@ class Player:
 
     def send(self, to: str, message: AnyMessage) -> None:
         self.sent.append((to, message))
+
+    def send_later(self, to: str, message: Appended) -> None:
+        self.later[to] = message
 
     def alive(self, node: str) -> bool:
         return node not in self.dead
@@ -126,9 +130,16 @@ class Troupe:
         raise AssertionError("they talk without end")
 
     def remind(self, name: str) -> None:
-        """It is time to say things again, and to tell what is committed, as the core does."""
+        """It is time to say things again, and to tell what is committed, as the core does; all
+        ping, and what was to go with that arrives."""
+        for each in self.players.values():
+            later, each.later = each.later, {}
+            for to, message in later.items():
+                self.hear(each.name, to, message)
         replica = self.players[name].replica
         replica.say_again()
+        replica.feed()
+        replica.feed()  # what was there at the last ping
         self.end(name)
         for follower in replica.followers:
             if (lsn := replica.news(follower)) is not None:

@@ -82,7 +82,7 @@ class World:
 
     def build(self) -> None:
         first = self.add_machine("n0")
-        first.loom.found(Member("n0", "n0"))
+        first.loom.found(Member("n0", "n0"), self.options.learners)
         first.loom.recover(self.now + first.skew)
         self.tick(first, first.boots)
         for number in range(1, self.options.nodes):

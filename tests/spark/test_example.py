@@ -11,7 +11,7 @@ import pytest
 from tests.spark.faults.spark_cluster import SparkCluster
 from tests.spark.session import ROOT, environment, why_no_java
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(480)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 CLICKS = 2000
 
 
@@ -27,7 +27,7 @@ def clicks(master: str, out: Path) -> str:
             sys.executable, str(ROOT / "spark" / "examples" / "clicks.py"), "--master", master,
             "--nodes", "1", "--events", str(CLICKS), "--minutes", "5", "--out", str(out),
         ],
-        cwd=out, env=environment(), capture_output=True, text=True, timeout=400, check=False,
+        cwd=out, env=environment(), capture_output=True, text=True, timeout=800, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     return done.stdout

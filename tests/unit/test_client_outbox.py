@@ -109,13 +109,13 @@ async def test_a_batch_leaves_when_it_has_waited() -> None:
     rig = Rig(linger_ms=10)
     rig.outbox.put(b"a")
     assert not rig.outbox.busy
-    for _ in range(500):
+    for _ in range(10_000):
         await asyncio.sleep(0.01)
         if rig.store.batches:
             break
     assert rig.bodies() == [[b"a"]]
     rig.outbox.put(b"b")
-    for _ in range(500):
+    for _ in range(10_000):
         await asyncio.sleep(0.01)
         if len(rig.store.batches) == 2:
             break
@@ -148,9 +148,9 @@ async def test_many_different_options_are_bounded() -> None:
 
 async def test_many_bodies_are_cut_into_batches() -> None:
     rig = Rig(batch_count=10)
-    for part in rig.outbox.parts([b"x"] * 25):
-        rig.outbox.put_many(part)
-    assert list(rig.outbox.parts([])) == []
+    for part, size in rig.outbox.parts([b"x"] * 25, 25):
+        rig.outbox.put_many(part, size)
+    assert list(rig.outbox.parts([], 0)) == []
     rig.outbox.flush()
     await rig.settle()
     assert [len(bodies) for bodies in rig.bodies()] == [10, 10, 5]
@@ -207,7 +207,7 @@ async def test_a_closed_outbox_sends_the_rest_and_takes_no_more() -> None:
         with pytest.raises(errors.UsageError, match="closed"):
             rig.outbox.put(b"y")
         with pytest.raises(errors.UsageError, match="closed"):
-            rig.outbox.put_many([b"y", b"z"])
+            rig.outbox.put_many([b"y", b"z"], 2)
         with pytest.raises(errors.UsageError, match="closed"):
             rig.outbox.add(b"y", None, None, Options(priority=1))
     assert not rig.outbox.busy

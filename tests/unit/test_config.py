@@ -51,7 +51,7 @@ def test_every_setting_can_come_from_the_environment(name: str) -> None:
     changed: dict[str, Any] = {
         "data": "x", "listen": "127.0.0.1:1", "zmq_listen": "127.0.0.1:2", "advertise": "h",
         "http_listen": "127.0.0.1:4", "peer_listen": "127.0.0.1:3", "join": "h:1",
-        "join_token": "j", "witness": True,
+        "join_token": "j", "witness": True, "learners": 0,
         "durability": "os", "reserve_bytes": 1, "cache_bytes": 1, "calls_max": 1,
         "connections_max": 1, "queues_max": 1, "bytes_max": 1, "push_rate_max": 1,
         "in_flight_max": 1, "audit_log": "a",
@@ -126,6 +126,8 @@ def test_a_wrong_variable_is_refused_by_its_name(name: str, text: str, says: str
         ("join", "a:1,,b:1"),
         ("join", ",".join(f"h:{port}" for port in range(settings.SEEDS_MAX + 1))),
         ("witness", True),
+        ("learners", -2),
+        ("learners", 4),
         ("durability", "none"),
         ("reserve_bytes", -1),
         ("cache_bytes", settings.BYTES_MAX + 1),
@@ -186,6 +188,12 @@ def test_the_last_port_has_no_next() -> None:
         Config(listen="127.0.0.1:65534")
     with pytest.raises(InvalidArgument, match="peer_listen must be set"):
         Config(listen="127.0.0.1:65533")
+
+
+def test_how_many_learn_is_for_the_founder_to_say() -> None:
+    assert Config(learners=0).learners == 0
+    with pytest.raises(InvalidArgument, match="learners is set where a cluster is founded"):
+        Config(learners=0, join="h:1")
 
 
 def test_members_to_join_stand_with_commas() -> None:

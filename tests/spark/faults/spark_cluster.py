@@ -14,7 +14,7 @@ import pyspark
 
 from tests.spark.session import environment
 
-START_S_MAX: Final = 60.0
+START_S_MAX: Final = 200.0
 _MASTER: Final = re.compile(r"Starting Spark master at (spark://\S+)")
 
 
