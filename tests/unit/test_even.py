@@ -55,5 +55,6 @@ def test_whatever_is_counted_the_decoder_reads_as_so_many() -> None:
             counted += 1
             columns = wire.decode_payload(payload)
             assert len(columns.bodies) == found
-            assert columns.headers is columns.keys is None
+            assert columns.headers is None
+            assert columns.keys is None
     assert 5_000 < counted < 19_000
