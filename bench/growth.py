@@ -44,6 +44,8 @@ REST_S = 1.5
 PLAN_S_MAX = 300.0
 STILL_S = 3.0
 FLAT = 0.15
+#: Of fewer too little is left when what goes on at rest is taken off: small clusters take longer.
+BATCHES_MIN = 96
 
 
 @dataclass
@@ -154,7 +156,7 @@ class Work:
         self._lot = nodes
         self._batch = load.batch
         self._rate = load.rate * nodes
-        self._batches = int(self._rate * load.seconds) // nodes * nodes
+        self._batches = int(max(BATCHES_MIN, self._rate * load.seconds)) // nodes * nodes
         self.messages = self._batches * load.batch
 
     def push(self) -> None:
