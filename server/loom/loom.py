@@ -561,8 +561,10 @@ class Loom:
 
     def _hold(self, answered: Answered) -> None:
         needs: dict[int, int] = {}
-        lends = isinstance(answered.answer, wire.Popped)
-        for number in answered.rests_on:
+        lends, rests_on = isinstance(answered.answer, wire.Popped), answered.rests_on
+        if isinstance(answered.answer, wire.Pushed) and self.core.catalogue in self._led:
+            rests_on = {*rests_on, self.core.catalogue}  # its queue may be new, not committed yet
+        for number in rests_on:
             replica = self.core.replicas.get(number)
             if replica is None or number not in self._led or not replica.serving:
                 self._fail(answered)

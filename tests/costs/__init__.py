@@ -1,0 +1,1 @@
+"""What an operation costs, in counts that no clock changes, with bounds."""

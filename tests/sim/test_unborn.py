@@ -1,0 +1,49 @@
+"""A queue that was made and may not come to be: what is pushed to it is not acknowledged yet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft.dht import placement
+from weft.proto import wire
+from weft.proto.settings import Settings
+
+from .machine import Machine
+from .stage import Stage
+from .world import SECOND
+
+
+def test_a_push_waits_for_the_queue_to_be_committed() -> None:
+    """The catalogue's primary has made the queue; the one who must have its record is cut off. If
+    this primary died now, nobody would know the queue, and its messages would be strays."""
+    stage = Stage(3, 8)
+    world = stage.world
+    keeper, second = world.newest_view.places[-1].sync
+    number = next(
+        number
+        for number, place in enumerate(world.newest_view.places[:-1])
+        if place.primary == keeper and second not in place.sync
+    )
+    world.network.cut(keeper, second)
+    world.network.cut(second, keeper)
+    answers: list[wire.AnyAnswer] = []
+
+    def heard(_: Machine, answer: wire.AnyAnswer, __: Sequence[bytes]) -> None:
+        answers.append(answer)
+
+    at = world.machines[keeper]
+    world.ask(at, wire.CreateQueue("new", Settings()), (), heard, plain=False)
+    world.run(world.now + SECOND // 20)
+    assert "new" in at.loom.engine.state.queues
+    assert answers == []
+    producer = 77
+    batch = next(n for n in range(1, 999) if placement.of_batch(producer, n, 8) == number)
+    payload = wire.encode(wire.Payload([b"one"]))
+    world.ask(at, wire.Push("new", producer, batch, 1), (payload,), heard, plain=False)
+    world.run(world.now + SECOND // 20)
+    replica = at.loom.core.replicas[number]
+    assert replica.committed == replica.log.end, "the push itself is on two disks"
+    assert answers == [], "it is acknowledged before its queue is there"
+    world.network.heal()
+    world.run(world.now + SECOND)
+    assert {type(answer) for answer in answers} == {wire.Created, wire.Pushed}
