@@ -44,8 +44,7 @@ class Sending:
         meta = decode_meta(data) if data is not None else Meta()
         if not log.base <= meta.applied <= log.end:
             return None
-        ranges = layout.state_ranges(number, catalogue)
-        rows = (row for start, stop in ranges for row in overlay.stored_rows(start, stop))
+        rows = _rows(overlay, layout.state_ranges(number, catalogue))
         return Sending((meta.applied, log.epoch_at(meta.applied)), count, rows)
 
     def advance(self) -> None:
@@ -64,3 +63,13 @@ class Sending:
         return Install(
             partition, epoch, self.at, self.number, self.piece, self.last, since, self.count
         )
+
+
+def _rows(overlay: Overlay, ranges: list[tuple[bytes, bytes]]) -> Iterator[Row]:
+    """A payload without a head belongs to an entry that is not applied, and comes with it. If that
+    is never committed, nobody would delete what had been sent of it."""
+    for start, stop in ranges:
+        for key, record in overlay.stored_rows(start, stop):
+            if key[:1] == layout.BODY and overlay.stored(layout.HEAD + key[1:]) is None:
+                continue
+            yield key, record
