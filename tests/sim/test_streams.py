@@ -287,6 +287,6 @@ def test_what_is_never_redriven_is_found(
 
 def test_a_decision_that_a_crash_forgets_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app.App, "save", _decides_in_memory)
-    found = [try_seed(seed)[1] for seed in (62, 87, 105, 1030)]
     # One seed may play another story after a change: one of these has to find it.
+    found = (try_seed(seed)[1] for seed in (94, 103, 253, 19, 127, 201, 213, 243))
     assert any("the winners were" in error or "not all batches" in error for error in found)
