@@ -47,8 +47,6 @@ class Crew:
     history: History
     roles: tuple[str, ...] = CREW
     pace: Pace = PACE
-    #: Set when the fault begins.
-    disturbed: bool = False
     troubles: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -118,8 +116,6 @@ class Crew:
 
     def _watch(self) -> None:
         while not self._over.wait(_LOOK_S):
-            if self.disturbed:
-                self.history.restarted()
             for hand in list(self._hands):
                 if hand.process.poll() is None:
                     continue

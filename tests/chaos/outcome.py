@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from tests.total_queue import EXAMPLES_MAX, History, check
+from tests.total_queue import EXAMPLES_MAX, Event, History, Kind, check
 
 from .journal import acknowledged_at, load_counts
 from .scenario import SCENARIOS
@@ -73,10 +73,19 @@ class Outcome(msgspec.Struct, kw_only=True):
         return "\n".join(lines)
 
 
-def judge(outcome: Outcome, history: History, journals: list[Path]) -> None:
-    """Joins what everybody wrote down, and looks what is wrong with it."""
+def judge(
+    outcome: Outcome, history: History, journals: list[Path], disturbed: tuple[float, float]
+) -> None:
+    """Joins what everybody wrote down, and looks what is wrong with it. From when to when the
+    cluster was `disturbed`, leads may move at any moment, and what they lent comes again."""
     joined = History.load(*journals)
     joined.events += history.events
+    began, ended = disturbed
+    joined.events += [
+        Event(event.at, Kind.RESTARTED, "")
+        for event in joined.events
+        if event.kind is Kind.DELIVERED and began <= event.at <= ended
+    ]
     verdict = check(joined)
     outcome.counts = dict(verdict.counts)
     outcome.violations = {what: found for what, found in verdict.violations() if found}

@@ -64,7 +64,6 @@ def _play(scenario: Scenario, scene: Stage, folder: Path, outcome: Outcome) -> N
         scene.note("under load")
         time.sleep(BEFORE_S + scene.rng.random())
         scene.began = time.monotonic()
-        crew.disturbed = True
         history.restarted()
         scenario.play(scene)
         outcome.fault_s = time.monotonic() - scene.began
@@ -81,7 +80,7 @@ def _play(scenario: Scenario, scene: Stage, folder: Path, outcome: Outcome) -> N
         raise AssertionError("; ".join(crew.troubles))
     outcome.pause_s = longest_pause(crew.producers(plain=False), scene.began, ended)
     outcome.plain_pause_s = longest_pause(crew.producers(plain=True), scene.began, ended)
-    judge(outcome, history, crew.journals)
+    judge(outcome, history, crew.journals, (scene.began, ended))
 
 
 def drain(servers: Sequence[str], history: History, queues: Sequence[str]) -> None:

@@ -104,8 +104,7 @@ class Soak:
             for name, settings in reversed(queues_of(_queue(number)).items()):
                 client.create_queue(name, **settings)
         roles = (*CREW, "sundry")
-        # Faults are all over the cycle: leases may be void at any time.
-        crew = Crew(folder, _queue(number), self.cluster.servers, History(), roles, PACE, True)
+        crew = Crew(folder, _queue(number), self.cluster.servers, History(), roles, PACE)
         crew.begin()
         return crew
 
@@ -118,7 +117,8 @@ class Soak:
         outcome.total_s = time.monotonic() - ended
         outcome.pause_s = longest_pause(crew.producers(plain=False), self.began, ended)
         outcome.plain_pause_s = longest_pause(crew.producers(plain=True), self.began, ended)
-        judge(outcome, crew.history, crew.journals)
+        # Faults are all over the cycle: leases may be void at any time.
+        judge(outcome, crew.history, crew.journals, (0.0, time.monotonic()))
         outcome.notes = list(crew.troubles)
         if crew.troubles:
             outcome.failure = "; ".join(crew.troubles)
