@@ -41,6 +41,8 @@ class Line:
         self._received: list[Lot] = []
         #: What was lent and not yet acked, as far as its consumers tried: place -> body.
         self._out: dict[tuple[int, int], bytes] = {}
+        #: A lot is taken when its request comes, and heard of when that round ends, or the next.
+        self._rounds_us = 200 + max(world.options.gather_us, world.options.calm_gather_us)
 
     def started(self, machine: Machine) -> None:
         """From now on it is heard of when an answer is held back."""
@@ -88,7 +90,7 @@ class Line:
                 lot.ended_at = self._world.now
 
     def _apart(self, first: Lot, second: Lot) -> None:
-        over = first.lent_at + first.lease_us <= second.lent_at
+        over = first.lent_at - self._rounds_us + first.lease_us <= second.lent_at
         ended = first.ended_at is not None and first.ended_at <= second.lent_at
         if not (over or ended):
             raise Violation(
