@@ -43,7 +43,7 @@ def test_journals_add_up(tmp_path: Path) -> None:
 
 def test_what_is_lost_is_seen(tmp_path: Path) -> None:
     outcome = Outcome(scenario="kill-one", seed=1)
-    judge(outcome, History(), [journal(tmp_path / "1.journal", 1.0, 2.0)])
+    judge(outcome, History(), [journal(tmp_path / "1.journal", 1.0, 2.0)], (0.0, 3.0))
     assert outcome.violated("lost") == 2
     assert not outcome.ok
     assert "LOST 2" in outcome.line()
