@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from weft.dht.messages import Ask, Reply
-from weft.errors import WeftError
+from weft.errors import StorageError, WeftError
 from weft.proto import wire
 from weft.server.engine.timers import Timers
 
@@ -150,6 +150,8 @@ class Errands:
         except StopIteration as done:
             self._end(number, done.value)
             return
+        except StorageError:
+            raise  # a node with a failed disk says nothing more, and ends
         except WeftError as error:
             self._end(number, (wire.Failure(error.code, error.message, error.retriable), ()))
             return
