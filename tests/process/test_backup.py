@@ -137,20 +137,35 @@ def fill(client: weft.Client) -> None:
     for _ in range(2):
         nack(still)
     still.push(b"late", delay_ms=3_600_000)
-    client.queue("frail").push(b"bad")
-    nack(client.queue("frail"), "broken")
+    bury(client.queue("frail"), client.queue("dead"))
     for number in range(3):
         client.kv.insert(f"key {number}", b"%d" % number)
 
 
-def nack(queue: weft.Queue, reason: str = "") -> None:
+def nack(queue: weft.Queue) -> None:
     """The next message, once; a lease that ends with a move of its partition does not count."""
     while True:
         found = queue.pop(wait_ms=60_000)
         assert found is not None
         try:
-            found.nack(reason=reason)
+            found.nack()
         except LeaseLost:
+            continue
+        return
+
+
+def bury(frail: weft.Queue, dead: weft.Queue) -> None:
+    """One dead letter, for a reason. Its only delivery may be over before it is nacked, with a move
+    of its partition: then another one is tried."""
+    while True:
+        frail.push(b"bad")
+        found = frail.pop(wait_ms=60_000)
+        assert found is not None
+        try:
+            found.nack(reason="broken")
+        except LeaseLost:
+            frail.purge()
+            dead.purge()
             continue
         return
 
