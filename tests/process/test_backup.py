@@ -178,7 +178,7 @@ def _as_it_was(made: Cluster) -> None:
     message = still.pop(wait_ms=60_000)
     assert message is not None, still.stats()
     assert (message.body, message.headers, message.key) == (b"twice", {"a": "b"}, "k")
-    assert message.deliveries == 3
+    assert message.deliveries >= 3  # more, if a lead moved just when it was nacked
     dead = client.queue("dead")
     assert dead.stats().settings.lease_ms == 1234
     (letter,) = dead.peek()
