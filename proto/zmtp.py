@@ -1,0 +1,160 @@
+"""ZeroMQ's protocol (ZMTP 3.0, mechanism NULL), as far as one end of a connection needs it. Pure.
+
+ZeroMQ's own library moves every message through a thread of its own: on the way to a node and back
+that is four threads that must be woken besides the two that do the work, and on an idle machine
+waking them takes longer than everything else. A DEALER's or ROUTER's side of an open connection is
+little more than lengths before frames, so who waits for an answer reads and writes the connection
+itself. Encrypted connections (CURVE) are left to the library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from weft.errors import ProtocolError
+
+#: The first bytes of every connection: the signature, the version, the mechanism; a client of a
+#: client-server mechanism says so in the byte after it, and 31 bytes are left for later.
+GREETING: Final = b"\xff" + bytes(8) + b"\x7f" + b"\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
+GREETING_BYTES: Final = len(GREETING)
+#: Frames of one message: no request or answer of ours has more, a pop's ranges excepted.
+FRAMES_MAX: Final = 65_536
+
+_MORE: Final = 1
+_LONG: Final = 2
+_COMMAND: Final = 4
+_SHORT_MAX: Final = 255
+_PING: Final = b"\x04PING"
+_PONG: Final = b"\x04PONG"
+#: A ping's name and its time to live; what follows is to be sent back, up to 16 bytes of it.
+_PING_CONTEXT: Final = len(_PING) + 2
+_CONTEXT_MAX: Final = 16
+
+
+def ready(kind: bytes) -> bytes:
+    """The second thing that either end says: which kind of socket it is."""
+    body = b"\x05READY" + _property(b"Socket-Type", kind) + _property(b"Identity", b"")
+    return bytes((_COMMAND, len(body))) + body
+
+
+def _property(name: bytes, value: bytes) -> bytes:
+    return bytes((len(name),)) + name + len(value).to_bytes(4, "big") + value
+
+
+def pong(command: bytes) -> bytes | None:
+    """The answer to a command, if it is a ping."""
+    if not command.startswith(_PING):
+        return None
+    body = _PONG + command[_PING_CONTEXT:][:_CONTEXT_MAX]
+    return bytes((_COMMAND, len(body))) + body
+
+
+def message(frames: Sequence[bytes]) -> list[bytes]:
+    """What is to be written for one message, in order; the frames are not copied."""
+    last = len(frames) - 1
+    pieces: list[bytes] = []
+    for place, frame in enumerate(frames):
+        size, more = len(frame), _MORE if place < last else 0
+        if size <= _SHORT_MAX:
+            pieces.append(bytes((more, size)) + frame)
+        else:
+            pieces.append(bytes((more | _LONG,)) + size.to_bytes(8, "big"))
+            pieces.append(frame)
+    return pieces
+
+
+def check_greeting(greeting: bytes) -> None:
+    """Raises ProtocolError unless the other end speaks a version and mechanism that we do."""
+    if greeting[:1] != b"\xff" or greeting[9:10] != b"\x7f":
+        raise ProtocolError("the other end does not speak ZeroMQ's protocol")
+    if greeting[10] < 3:
+        raise ProtocolError(f"the other end speaks ZMTP {greeting[10]}, not 3")
+    mechanism = greeting[12:32].rstrip(b"\0")
+    if mechanism != b"NULL":
+        raise ProtocolError(
+            f"the other end wants the mechanism {mechanism.decode('ascii', 'replace')}: "
+            "one end is encrypted and the other is not"
+        )
+
+
+class Reader:
+    """What comes over one connection, after the greeting, in pieces of any length."""
+
+    __slots__ = (
+        "_bytes", "_flags", "_frames", "_head", "_max", "_parts", "commands", "lacks", "messages",
+    )  # fmt: skip
+
+    def __init__(self, message_bytes_max: int) -> None:
+        self._max = message_bytes_max
+        #: Whole messages, and the commands between them, for the owner to take.
+        self.messages: list[list[bytes]] = []
+        self.commands: list[bytes] = []
+        #: What the frame under way still lacks, if that is known: worth reading in one go.
+        self.lacks = 0
+        self._flags = 0
+        self._parts: list[bytes] = []
+        self._head = b""
+        self._frames: list[bytes] = []
+        self._bytes = 0
+
+    def feed(self, data: bytes) -> None:
+        """Takes what was read. Raises ProtocolError; the connection is of no use after that."""
+        place = 0
+        if self.lacks:
+            if len(data) < self.lacks:
+                self._parts.append(data)
+                self.lacks -= len(data)
+                return
+            place = self.lacks
+            self._parts.append(data[:place])  # all of it is not copied
+            frame = b"".join(self._parts)
+            self._parts = []
+            self.lacks = 0
+            self._take(self._flags, frame)
+            if place == len(data):
+                return
+        elif self._head:
+            data = self._head + data
+            self._head = b""
+        size = len(data)
+        while size - place >= 2:
+            flags = data[place]
+            if flags & _LONG:
+                start = place + 9
+                if start > size:
+                    break
+                length = int.from_bytes(data[place + 1 : start], "big")
+            else:
+                start = place + 2
+                length = data[place + 1]
+            self._check(flags, length)
+            end = start + length
+            if end > size:
+                self._flags = flags
+                self._parts = [data[start:]]
+                self.lacks = end - size
+                return
+            self._take(flags, data[start:end])
+            place = end
+        self._head = data[place:]
+
+    def _check(self, flags: int, length: int) -> None:
+        if flags > (_COMMAND | _LONG) or (flags & _COMMAND and flags & _MORE):
+            raise ProtocolError(f"a frame with the flags {flags:#x}")
+        self._bytes += length
+        if self._bytes > self._max:
+            raise ProtocolError(f"a message of more than {self._max} bytes")
+        if len(self._frames) >= FRAMES_MAX:
+            raise ProtocolError(f"a message of more than {FRAMES_MAX} frames")
+
+    def _take(self, flags: int, frame: bytes) -> None:
+        if flags & _COMMAND:
+            self._bytes -= len(frame)
+            self.commands.append(frame)
+            return
+        self._frames.append(frame)
+        if not flags & _MORE:
+            self.messages.append(self._frames)
+            self._frames = []
+            self._bytes = 0
