@@ -88,20 +88,23 @@ def test_zeromq_understands_it() -> None:
     sent = [b"", b"short", bytes(255), bytes(256), bytes(100_000)]
     try:
         with socket.create_connection(("127.0.0.1", port), 10) as connection:
-            connection.sendall(zmtp.GREETING + zmtp.ready(b"DEALER"))
+            connection.sendall(zmtp.GREETING)
+            heard = b""
+            while len(heard) < zmtp.GREETING_BYTES:
+                heard += connection.recv(zmtp.GREETING_BYTES - len(heard))
+            zmtp.check_greeting(heard)
+            # What comes before its own READY is out, the library may pass over: one after the other.
+            connection.sendall(zmtp.ready(b"DEALER"))
+            reader = zmtp.Reader(MESSAGES_MAX)
+            while not reader.commands:
+                reader.feed(connection.recv(4096))
+            assert reader.commands[0].startswith(b"\x05READY")
             connection.sendall(b"".join(zmtp.message(sent)))
             peer, *got = router.recv_multipart()
             assert got == sent
             router.send_multipart([peer, *sent])
-            heard = b""
-            while len(heard) < zmtp.GREETING_BYTES:
-                heard += connection.recv(4096)
-            zmtp.check_greeting(heard[: zmtp.GREETING_BYTES])
-            reader = zmtp.Reader(MESSAGES_MAX)
-            reader.feed(heard[zmtp.GREETING_BYTES :])
             while not reader.messages:
                 reader.feed(connection.recv(reader.lacks or 4096))
             assert reader.messages == [sent]
-            assert reader.commands[0].startswith(b"\x05READY")
     finally:
         context.destroy(0)
