@@ -1,51 +1,45 @@
-"""One ZeroMQ socket to one node, and what its connection is doing.
+"""A connection of ZeroMQ's own library: an encrypted one (see `connection`).
 
-This is the only file of the client that knows ZeroMQ. `send` and `receive` never block: the one
-says whether the frames were taken, the other gives what is there. With IMMEDIATE set, nothing is
-taken while there is no connection, so a request is never parked where it cannot be seen; what was
-taken when a connection broke may be lost, and a monitor tells of that (`changes`), so that the
-exchange can send it again.
+This is the only file of the client that knows the library. With IMMEDIATE set, nothing is taken
+while there is no connection; a monitor tells what becomes of it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Sequence
 from typing import Final
 
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
-from weft import limits
 from weft.errors import InvalidArgument
 
-#: A frame that the client takes: a batch as it is stored, or a full list of lent ranges.
-FRAME_BYTES_MAX: Final = 2 * limits.BATCH_BYTES_MAX
-#: A peer that is silent for this long is gone: TCP alone takes minutes to notice a pulled cable.
-HEARTBEAT_EVERY_MS: Final = 2_000
-HEARTBEAT_TIMEOUT_MS: Final = 6_000
-#: A restarted node is found again within a blink, and a dead one is not hammered.
-RECONNECT_MS: Final = 50
-RECONNECT_MS_MAX: Final = 1_000
-#: Behind a cut TCP tries less and less often: a connection that is not made, or whose bytes are not
-#: taken, is made anew, or a node would stay out of reach for as long again after the cut.
-CONNECT_MS_MAX: Final = 1_000
-UNTAKEN_MS_MAX: Final = 3_000
-#: How long a close waits for the last frames to leave.
-CLOSE_MS: Final = 100
-#: How long `answer` waits in one go, without an eye on the connection. Most answers are there
-#: sooner; a break is noticed by so much later.
-BLINK_MS: Final = 20
+from . import connection
+from .connection import (
+    BLINK_MS,
+    CHANGED,
+    CONNECT_MS_MAX,
+    FRAME_BYTES_MAX,
+    READABLE,
+    RECONNECT_MS,
+    RECONNECT_MS_MAX,
+    SILENT_EVERY_MS,
+    SILENT_MS_MAX,
+    UNTAKEN_MS_MAX,
+    WRITABLE,
+)
+
 #: Requests that wait in the socket; the exchange holds the others.
 SEND_QUEUE_MAX: Final = 1_000
 
-UP: Final = zmq.EVENT_HANDSHAKE_SUCCEEDED
-DOWN: Final = zmq.EVENT_DISCONNECTED
-REFUSED: Final = zmq.EVENT_CONNECT_RETRIED
-
-READABLE: Final = int(zmq.POLLIN)
-WRITABLE: Final = int(zmq.POLLOUT)
-CHANGED: Final = 1 << 16
+_CHANGES: Final = {
+    int(zmq.EVENT_HANDSHAKE_SUCCEEDED): connection.UP,
+    int(zmq.EVENT_DISCONNECTED): connection.DOWN,
+    int(zmq.EVENT_CONNECT_RETRIED): connection.REFUSED,
+}
+assert (int(zmq.POLLIN), int(zmq.POLLOUT)) == (READABLE, WRITABLE)
 
 _AT_ONCE: Final = int(zmq.NOBLOCK)
 _MORE_AT_ONCE: Final = int(zmq.NOBLOCK | zmq.SNDMORE)
@@ -58,19 +52,18 @@ ContextEnded = zmq.ContextTerminated
 
 
 class Dealer:
-    """A connection that mends itself. Not thread-safe: it belongs to one thread at a time."""
+    """Implements Connection."""
 
-    def __init__(self, context: Context[zmq.Socket[bytes]], address: str, key: str = "") -> None:
-        """With the node's `key` the connection is encrypted, and ends at nobody else."""
+    def __init__(self, context: Context[zmq.Socket[bytes]], address: str, key: str) -> None:
+        """The connection is encrypted with the node's `key`, and ends at nobody else."""
         self.address = address
         self._socket = context.socket(zmq.DEALER)
         self._monitor: zmq.Socket[bytes] | None = None
         self._closed = False
         try:
             self._configure()
-            if key:
-                self._encrypt(key)
-            self._monitor = self._socket.get_monitor_socket(UP | DOWN | REFUSED)
+            self._encrypt(key)
+            self._monitor = self._socket.get_monitor_socket(sum(_CHANGES))
             self._connect(address)
         except BaseException:
             self.close(0)
@@ -86,9 +79,9 @@ class Dealer:
             (zmq.SNDHWM, SEND_QUEUE_MAX),
             (zmq.RCVHWM, 0),  # bounded by the calls under way
             (zmq.RCVTIMEO, BLINK_MS),
-            (zmq.HEARTBEAT_IVL, HEARTBEAT_EVERY_MS),
-            (zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS),
-            (zmq.HEARTBEAT_TTL, HEARTBEAT_TIMEOUT_MS),
+            (zmq.HEARTBEAT_IVL, SILENT_EVERY_MS),
+            (zmq.HEARTBEAT_TIMEOUT, SILENT_MS_MAX),
+            (zmq.HEARTBEAT_TTL, SILENT_MS_MAX),
             (zmq.TCP_KEEPALIVE, 1),
             (zmq.TCP_MAXRT, UNTAKEN_MS_MAX),
             (zmq.CONNECT_TIMEOUT, CONNECT_MS_MAX),
@@ -114,12 +107,10 @@ class Dealer:
         self.address = address
 
     def move(self, address: str) -> None:
-        """Connects elsewhere: the node came back on another port."""
         self._socket.disconnect(f"tcp://{self.address}")
         self._connect(address)
 
     def send(self, frames: Sequence[bytes]) -> bool:
-        """Whether the socket took the frames; if not, `state` says when it has room again."""
         socket = self._socket
         try:
             for frame in frames[:-1]:
@@ -130,11 +121,9 @@ class Dealer:
         return True
 
     def answer(self) -> list[bytes] | None:
-        """One multipart message, waited for at most BLINK_MS. It costs far less than `wait`."""
         return self._receive(0)
 
     def receive(self) -> list[bytes] | None:
-        """One multipart message, if one is there."""
         return self._receive(_AT_ONCE)
 
     def _receive(self, flags: int) -> list[bytes] | None:
@@ -150,20 +139,22 @@ class Dealer:
         return frames
 
     def state(self) -> int:
-        """READABLE and WRITABLE as bits. Reading it re-arms the edge-triggered descriptor."""
+        """Reading it re-arms the edge-triggered descriptor."""
         return int(self._socket.getsockopt(zmq.EVENTS))
 
+    def changed(self) -> bool:
+        assert self._monitor is not None
+        return bool(int(self._monitor.getsockopt(zmq.EVENTS)) & READABLE)
+
     def changes(self) -> list[int]:
-        """UP, DOWN and REFUSED, in order, since the last call."""
         assert self._monitor is not None
         seen: list[int] = []
-        while int(self._monitor.getsockopt(zmq.EVENTS)) & READABLE:
+        while self.changed():
             event = parse_monitor_message(self._monitor.recv_multipart(zmq.NOBLOCK))
-            seen.append(int(event["event"]))
+            seen.append(_CHANGES[int(event["event"])])
         return seen
 
     def wait(self, seconds: float, *, for_room: bool) -> int:
-        """Blocks until something can be done: READABLE, WRITABLE and CHANGED, or 0 for the time."""
         # A millisecond more: waking just before a deadline would mean to poll it away.
         ms = max(0, int(seconds * 1000) + 1)
         state = 0
@@ -172,12 +163,14 @@ class Dealer:
         return state
 
     def descriptors(self) -> list[int]:
-        """What an event loop watches: the socket's and the monitor's."""
+        """The socket's and the monitor's."""
         assert self._monitor is not None
         return [int(self._socket.getsockopt(zmq.FD)), int(self._monitor.getsockopt(zmq.FD))]
 
+    def due(self) -> float:
+        return math.inf  # the library has its own clock
+
     def close(self, linger_ms: int) -> None:
-        """`linger_ms` is for what was just sent; without a connection there is nothing of it."""
         if self._closed:
             return
         self._closed = True

@@ -1,8 +1,9 @@
 """The link of an asyncio client: one connection, any number of calls under way.
 
-The socket's descriptor is edge-triggered: it may be silent although there is something to read, if
-a send or a look at the state consumed the edge. So after every wake-up *and* every send the state
-is read again and the socket drained (`_pump`); nothing here trusts the descriptor alone.
+A ZeroMQ socket's descriptor is edge-triggered: it may be silent although there is something to
+read, if a send or a look at the state consumed the edge. So after every wake-up *and* every send
+the state is read again and the connection drained (`_pump`); nothing here trusts the descriptor
+alone.
 """
 
 from __future__ import annotations
@@ -10,15 +11,17 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import math
 import os
 import time
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from weft.errors import ProtocolError, UsageError, WeftError
 from weft.proto import wire
 
-from .dealer import CLOSE_MS, DOWN, READABLE, UP, WRITABLE, Context, Dealer
+from .connecting import Connecting
+from .connection import CLOSE_MS, DOWN, READABLE, UP, WRITABLE
 from .exchange import Call, Exchange, NotSent
 from .link import ATTEMPT_S, LOOK_S, LOST_S, Answered, Asked, Place
 
@@ -37,12 +40,13 @@ class AsyncLink:
         self._place = place
         self._loop = asyncio.get_running_loop()
         self._pid = os.getpid()
-        self._context: Context[Any] = Context()
-        self._dealer = Dealer(self._context, place.address, place.key)
+        self._connecting = Connecting(place)
+        self._connection = self._connecting.connect()
         self._exchange = Exchange(attempt_s, place.token)
         self._search: asyncio.Task[None] | None = None
+        self._look: asyncio.TimerHandle | None = None
         self._closed: WeftError | None = None
-        self._descriptors = self._dealer.descriptors()
+        self._descriptors = self._connection.descriptors()
         for descriptor in self._descriptors:
             self._loop.add_reader(descriptor, self._wake)
         # The monitor's descriptor stays silent until its socket was once found empty.
@@ -104,13 +108,15 @@ class AsyncLink:
         self._closed = NotSent("the node has left") if retired else UsageError(CLOSED)
         if self._search is not None:
             self._search.cancel()
+        if self._look is not None:
+            self._look.cancel()
         for descriptor in self._descriptors:
             self._loop.remove_reader(descriptor)
         if retired:
             self._exchange.break_off()
         self._exchange.fail_all(self._closed)
-        self._dealer.close(CLOSE_MS)
-        self._context.term()
+        self._connection.close(CLOSE_MS)
+        self._connecting.end()
 
     # --- inside ---
 
@@ -128,7 +134,10 @@ class AsyncLink:
     def _wake(self) -> None:
         if self._closed:
             return
-        for change in self._dealer.changes():
+        if self._look is not None:
+            self._look.cancel()
+            self._look = None
+        for change in self._connection.changes():
             if change == UP:
                 self._exchange.restored()
             elif change == DOWN:
@@ -142,8 +151,8 @@ class AsyncLink:
         if self._closed:
             return
         for _ in range(DRAIN_MAX):
-            self._exchange.send(self._dealer.send, time.monotonic())
-            state = self._dealer.state()
+            self._exchange.send(self._connection.send, time.monotonic())
+            state = self._connection.state()
             if state & READABLE:
                 self._receive()
             elif not (state & WRITABLE and self._exchange.has_unsent):
@@ -152,9 +161,11 @@ class AsyncLink:
             self._loop.call_soon(self._wake)
         if self._search is None and self._unreachable and not self._given_up:
             self._search = self._loop.create_task(self._find())
+        if self._look is None and (due := self._connection.due()) != math.inf:
+            self._look = self._loop.call_later(max(0.0, due - time.monotonic()), self._wake)
 
     def _receive(self) -> None:
-        frames = self._dealer.receive()
+        frames = self._connection.receive()
         if frames is None:
             return
         try:
@@ -185,8 +196,8 @@ class AsyncLink:
                 self._place.looked()
                 if self._closed is not None:
                     return
-                if address is not None and address != self._dealer.address:
-                    self._dealer.move(address)
+                if address is not None and address != self._connection.address:
+                    self._connection.move(address)
                     self._pump()
             if self._exchange.fail_fast:
                 self._exchange.drop_unsent()

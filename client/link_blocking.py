@@ -1,14 +1,14 @@
 """The link of a synchronous client: it blocks the calling thread and needs no other.
 
-ZeroMQ sockets belong to one thread, so each thread that calls gets a connection of its own (a
-line), made at its first call and closed with it. No lock is contended and nothing is handed to
-another thread: a call costs one round trip and little more.
+A connection belongs to one thread, so each thread that calls gets one of its own (a line), made at
+its first call and closed with it. No lock is contended and nothing is handed to another thread: a
+call costs one round trip and little more.
 
 A single call is sent before anything else is seen to, and its answer is waited for in the plainest
 way for a blink. Only when none has come are the connection and the times looked at (`_wait`).
 
 Closing from another thread: idle lines are closed by the closer; a line that is in a call is woken
-by ending the ZeroMQ context, and closes itself.
+by ending its connection, and closes itself.
 """
 
 from __future__ import annotations
@@ -19,22 +19,13 @@ import threading
 import time
 import weakref
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from weft.errors import ConnectionLost, ProtocolError, UsageError, WeftError
 from weft.proto import wire
 
-from .dealer import (
-    BLINK_MS,
-    CHANGED,
-    CLOSE_MS,
-    DOWN,
-    READABLE,
-    UP,
-    Context,
-    ContextEnded,
-    Dealer,
-)
+from .connecting import ENDS, Connecting
+from .connection import BLINK_MS, CHANGED, CLOSE_MS, DOWN, READABLE, UP
 from .exchange import Call, Exchange
 from .link import ATTEMPT_S, LOOK_S, LOST_S, Answered, Asked, Place
 
@@ -47,9 +38,9 @@ BLINK_S: Final = BLINK_MS / 1000
 class Line:
     """One thread's connection."""
 
-    def __init__(self, context: Context[Any], place: Place, attempt_s: float) -> None:
+    def __init__(self, connecting: Connecting, place: Place, attempt_s: float) -> None:
         self._place = place
-        self._dealer = Dealer(context, place.address, place.key)
+        self._connection = connecting.connect()
         self.exchange = Exchange(attempt_s, place.token)
         # Re-entrant: a signal handler may call while its own thread is inside a call.
         self.lock = threading.RLock()
@@ -83,23 +74,24 @@ class Line:
 
     def _ends_soon(self, call: Call, now: float) -> bool:
         """Sends the call and waits for a blink; whether it has ended."""
-        exchange, dealer = self.exchange, self._dealer
-        if call.deadline - now <= BLINK_S or not exchange.send_first(call, dealer.send):
+        exchange, connection = self.exchange, self._connection
+        if call.deadline - now <= BLINK_S or not exchange.send_first(call, connection.send):
             return False
-        self._changes()
-        while exchange.up and (frames := dealer.answer()) is not None:
+        if connection.changed():
+            self._changes()
+        while exchange.up and (frames := connection.answer()) is not None:
             try:
                 exchange.received(frames)
             except ProtocolError as error:
                 log.warning("%s", error)
             if call.answer is not None or call.error is not None:
                 if exchange.give_back:
-                    exchange.send(dealer.send, time.monotonic())
+                    exchange.send(connection.send, time.monotonic())
                 return True
         return False
 
     def _wait(self, calls: list[Call]) -> None:
-        exchange, dealer = self.exchange, self._dealer
+        exchange, connection = self.exchange, self._connection
         now = time.monotonic()
         self._search_at = now + LOST_S
         state = CHANGED
@@ -108,14 +100,14 @@ class Line:
                 self._changes()
             if state & READABLE:
                 self._receive()
-            exchange.send(dealer.send, now)
+            exchange.send(connection.send, now)
             under_way = [call for call in calls if not call.ended]
             if not under_way:
                 return
             until = min(map(exchange.next_due, under_way))
             if self._unreachable:
                 until = min(until, self._search_at)
-            state = dealer.wait(until - now, for_room=exchange.has_unsent)
+            state = connection.wait(until - now, for_room=exchange.has_unsent)
             now = time.monotonic()
             if now >= until:
                 now = self._late(under_way, now)
@@ -125,7 +117,7 @@ class Line:
         return not self.exchange.up or self.exchange.has_unsent
 
     def _changes(self) -> None:
-        for change in self._dealer.changes():
+        for change in self._connection.changes():
             if change == UP:
                 self.exchange.restored()
             elif change == DOWN:
@@ -134,9 +126,9 @@ class Line:
                 self.exchange.refused()
 
     def _receive(self) -> None:
-        while (frames := self._dealer.receive()) is not None:
+        while (frames := self._connection.receive()) is not None:
             self._take(frames)
-            if not self._dealer.state() & READABLE:
+            if not self._connection.state() & READABLE:
                 return
 
     def _take(self, frames: list[bytes]) -> None:
@@ -160,21 +152,21 @@ class Line:
     def _find(self, left_s: float) -> None:
         address = self._place.refresh(min(LOOK_S, left_s))
         self._place.looked()
-        if address is not None and address != self._dealer.address:
-            self._dealer.move(address)
+        if address is not None and address != self._connection.address:
+            self._connection.move(address)
 
     def close(self) -> None:
         """Gives back what nobody took; nobody may be inside a call."""
         self._changes()
-        if self._dealer.state() & READABLE:
+        if self._connection.state() & READABLE:
             self._receive()
-        self.exchange.send(self._dealer.send, time.monotonic())
-        self._dealer.close(CLOSE_MS)
+        self.exchange.send(self._connection.send, time.monotonic())
+        self._connection.close(CLOSE_MS)
 
     def drop(self) -> None:
         """Closes the connection as it is."""
-        if hasattr(self, "_dealer"):
-            self._dealer.close(0)
+        if hasattr(self, "_connection"):
+            self._connection.close(0)
 
     # The thread has ended, and its line with it.
     __del__ = drop
@@ -186,7 +178,7 @@ class BlockingLink:
     def __init__(self, place: Place, *, attempt_s: float = ATTEMPT_S) -> None:
         self._place = place
         self._attempt_s = attempt_s
-        self._context: Context[Any] = Context()
+        self._connecting = Connecting(place)
         self._local = threading.local()
         self._lines: weakref.WeakSet[Line] = weakref.WeakSet()
         self._lock = threading.Lock()
@@ -202,7 +194,7 @@ class BlockingLink:
                 raise self._ended()
             try:
                 call = line.ask(request, payload, deadline)
-            except ContextEnded:
+            except ENDS:
                 line.drop()
                 raise self._ended() from None
         if call.error is not None:
@@ -238,7 +230,7 @@ class BlockingLink:
                 raise self._ended()
             try:
                 return line.talk(asked, deadline)
-            except ContextEnded:
+            except ENDS:
                 line.drop()
                 raise self._ended() from None
 
@@ -253,7 +245,7 @@ class BlockingLink:
             with self._lock:
                 if self._closed:
                     raise self._ended()
-                line = self._local.line = Line(self._context, self._place, self._attempt_s)
+                line = self._local.line = Line(self._connecting, self._place, self._attempt_s)
                 line.exchange.fail_fast = self._fail_fast
                 self._lines.add(line)
         return line
@@ -265,12 +257,17 @@ class BlockingLink:
                 return
             self._closed, self._retired = True, retired
             lines = list(self._lines)
+        busy = []
         for line in lines:
             if line.lock.acquire(blocking=False):
                 line.close()
                 line.lock.release()
-        # Wakes the busy lines with ContextEnded and waits until they have closed.
-        self._context.term()
+            else:
+                busy.append(line)
+        self._connecting.end()  # wakes the busy ones, which close themselves
+        for line in busy:
+            with line.lock:
+                line.drop()
 
     def _ended(self) -> WeftError:
         if self._retired:

@@ -16,7 +16,7 @@ from tests.contract.peer import Handler, Peer, lent, reply
 from weft import errors
 from weft.client import retry
 from weft.client.carrier import AsyncCarrier, BlockingCarrier
-from weft.client.dealer import READABLE
+from weft.client.connection import READABLE
 from weft.client.discovery import Discovery
 from weft.client.link import Answered, Link, run
 from weft.client.link_async import AsyncLink
@@ -474,7 +474,7 @@ def test_a_cancelled_pop_gives_its_messages_back(answer_first: bool) -> None:
         await asyncio.sleep(0)
         if answer_first:
             may_answer.set()
-            while not link._dealer.state() & READABLE:
+            while not link._connection.state() & READABLE:
                 time.sleep(0.001)  # noqa: ASYNC251 - the loop must not see the answer yet
             link._wake()
         pop.cancel()

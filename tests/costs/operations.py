@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 import weft
-from weft.client import dealer, link_blocking
+from weft.client import connection, link_blocking
 from weft.proto import wire
 
 BODY: Final = bytes(range(128))
@@ -34,12 +34,12 @@ def patient() -> Iterator[None]:
     """Clients that connect in here wait for an answer in their plainest way, however long it takes:
     on a slow machine an fsync outlasts the blink after which they look at clocks and connections,
     and what that costs would be counted on some machines and not on others."""
-    before = dealer.BLINK_MS, link_blocking.BLINK_S
-    dealer.BLINK_MS, link_blocking.BLINK_S = _PATIENCE_MS, _PATIENCE_MS / 1000  # type: ignore[misc]
+    before = connection.BLINK_MS, link_blocking.BLINK_S
+    connection.BLINK_MS, link_blocking.BLINK_S = _PATIENCE_MS, _PATIENCE_MS / 1000  # type: ignore[misc]
     try:
         yield
     finally:
-        dealer.BLINK_MS, link_blocking.BLINK_S = before  # type: ignore[misc]
+        connection.BLINK_MS, link_blocking.BLINK_S = before  # type: ignore[misc]
 
 
 def low(values: Sequence[float]) -> float:

@@ -93,7 +93,7 @@ def test_zeromq_understands_it() -> None:
             while len(heard) < zmtp.GREETING_BYTES:
                 heard += connection.recv(zmtp.GREETING_BYTES - len(heard))
             zmtp.check_greeting(heard)
-            # What comes before its own READY is out, the library may pass over: one after the other.
+            # The library may pass over what comes before its own READY is out.
             connection.sendall(zmtp.ready(b"DEALER"))
             reader = zmtp.Reader(MESSAGES_MAX)
             while not reader.commands:

@@ -1,0 +1,436 @@
+"""A connection that its own thread reads and writes (see `connection`).
+
+Nobody else is woken on the way: a call is a write and a read on a TCP socket. In exchange there is
+no thread that looks after the connection while nobody calls. What TCP can do for it, TCP does: it
+notices a dead end by probes of its own (keepalive). The rest (connecting, greeting, trying again)
+is done in small steps, none of which blocks, by whoever looks at the connection; `due` says when
+somebody should. A name is looked up in a thread, since that alone cannot be done in steps.
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+import select
+import socket
+import struct
+import threading
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from weft.errors import InvalidArgument, ProtocolError
+from weft.proto import zmtp
+
+from . import connection
+from .connection import (
+    CHANGED,
+    CONNECT_MS_MAX,
+    DOWN,
+    FRAME_BYTES_MAX,
+    READABLE,
+    RECONNECT_MS,
+    RECONNECT_MS_MAX,
+    REFUSED,
+    SILENT_EVERY_MS,
+    SILENT_MS_MAX,
+    UNTAKEN_MS_MAX,
+    UP,
+    WRITABLE,
+    Ended,
+)
+
+#: Read at first. What a long frame lacks is then read in one go, into its place.
+READ_BYTES: Final = 16 * 1024
+#: Of a message: many frames of a pop's answer.
+MESSAGE_BYTES_MAX: Final = 4 * FRAME_BYTES_MAX
+#: Buffers that one call of the kernel takes (IOV_MAX).
+PIECES_MAX: Final = 1_024
+
+_READY: Final = zmtp.ready(b"DEALER")
+_AT_ONCE: Final = socket.MSG_DONTWAIT
+_SEND: Final = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
+_WAITS: Final = (errno.EAGAIN, errno.EWOULDBLOCK)
+
+#: The steps to a connection that is up.
+_APART: Final = 0
+_NAMED: Final = 1
+_CONNECTING: Final = 2
+_GREETED: Final = 3
+_READYING: Final = 4
+_UP: Final = 5
+
+
+class Direct:
+    """Implements Connection."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._host, self._port = _parsed(address)
+        self._socket: socket.socket | None = None
+        self._epoll = select.epoll()
+        #: Written by other threads: a name was found, or the connection is to end.
+        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._epoll.register(self._bell, select.EPOLLIN)
+        self._step = _APART
+        self._reader = zmtp.Reader(MESSAGE_BYTES_MAX)
+        self._greeting = b""
+        self._out: list[memoryview] = []
+        self._changes: list[int] = []
+        #: The name that was looked up, and its first address; empty: it has none.
+        self._found: tuple[str, str] | None = None
+        self._lookup: threading.Thread | None = None
+        self._due = 0.0
+        self._pause_s = 0.0
+        self._rang = self._is_ended = self._closed = False
+        self._advance()
+
+    # --- what a link calls ---
+
+    def move(self, address: str) -> None:
+        self._host, self._port = _parsed(address)
+        self.address = address
+        if self._step == _UP:
+            self._changes.append(DOWN)
+        self._part(0.0)
+
+    def send(self, frames: Sequence[bytes]) -> bool:
+        if self._step != _UP or self._out:
+            return False
+        self._write(zmtp.message(frames))
+        return True
+
+    def answer(self) -> list[bytes] | None:
+        messages = self._reader.messages
+        if not messages:
+            if self._step != _UP or self._out:
+                return None
+            self._read(0)  # blocks for a blink at most: SO_RCVTIMEO
+            if not messages:
+                return None
+        return messages.pop(0)
+
+    def receive(self) -> list[bytes] | None:
+        messages = self._reader.messages
+        if not messages:
+            if self._step == _UP:
+                self._read(_AT_ONCE)
+            if not messages:
+                return None
+        return messages.pop(0)
+
+    def state(self) -> int:
+        messages = self._reader.messages
+        if not messages and self._step == _UP:
+            self._read(_AT_ONCE)
+        state = READABLE if messages else 0
+        return state | WRITABLE if self._step == _UP and not self._out else state
+
+    def changed(self) -> bool:
+        return bool(self._changes)
+
+    def changes(self) -> list[int]:
+        self._advance()
+        seen, self._changes = self._changes, []
+        return seen
+
+    def wait(self, seconds: float, *, for_room: bool) -> int:
+        until = time.monotonic() + seconds
+        while True:
+            self._advance()
+            if self._is_ended:
+                raise Ended
+            state = READABLE if self._reader.messages else 0
+            if self._changes:
+                state |= CHANGED
+            if for_room and self._step == _UP and not self._out:
+                state |= WRITABLE
+            now = time.monotonic()
+            if state or now >= until:
+                return state
+            # A millisecond more: waking just before a deadline would mean to poll it away.
+            self._epoll.poll(max(0.0, min(until, self._due) - now) + 0.001)
+
+    def descriptors(self) -> list[int]:
+        return [self._epoll.fileno()]
+
+    def due(self) -> float:
+        return self._due
+
+    def end(self) -> None:
+        """From any thread: whoever waits, or will, gets Ended."""
+        self._is_ended = True
+        self._ring()
+
+    def close(self, linger_ms: int) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if linger_ms and self._out and self._socket is not None:
+            self._flush_for(linger_ms)
+        if self._socket is not None:
+            self._socket.close()
+        self._epoll.close()
+        with _BELLS:  # a lookup may be about to ring it
+            os.close(self._bell)
+            self._bell = -1
+
+    # --- steps ---
+
+    def _advance(self) -> None:
+        """Takes every step that can be taken now."""
+        if self._rang:
+            self._heard()
+        if self._step == _UP:
+            if self._out:
+                self._flush()
+            if self._step == _UP:
+                if not self._reader.messages:
+                    self._read(_AT_ONCE)
+                return
+        now = time.monotonic()
+        if self._step == _APART and now >= self._due:
+            self._look_up(now)
+        if self._step == _NAMED and self._found is not None:
+            self._connect(*self._found)
+        if self._step == _CONNECTING and self._writable():
+            self._greet()
+        if self._step in (_GREETED, _READYING):
+            self._shake()
+        if self._step not in (_UP, _APART) and time.monotonic() >= self._due:
+            self._fail()
+
+    def _look_up(self, now: float) -> None:
+        self._step = _NAMED
+        self._due = now + CONNECT_MS_MAX / 1000
+        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
+        try:
+            socket.inet_pton(family, self._host)
+        except OSError:
+            if self._lookup is None or not self._lookup.is_alive():
+                self._lookup = threading.Thread(
+                    target=self._resolve, args=(self._host,), daemon=True
+                )
+                self._lookup.start()
+            return
+        self._found = self._host, self._host
+
+    def _resolve(self, name: str) -> None:
+        """In a thread of its own. As with ZeroMQ, a name is one of IPv4 addresses."""
+        try:
+            answers = socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM)
+            self._found = name, str(answers[0][4][0])
+        except OSError:
+            self._found = name, ""
+        self._ring()
+
+    def _ring(self) -> None:
+        with _BELLS:
+            if self._bell >= 0:
+                os.eventfd_write(self._bell, 1)
+                self._rang = True
+
+    def _heard(self) -> None:
+        with _BELLS:
+            os.eventfd_read(self._bell)
+            self._rang = False
+
+    def _connect(self, name: str, address: str) -> None:
+        self._found = None
+        if name != self._host:  # it has moved since: another lookup
+            self._part(0.0)
+            return
+        if not address:
+            self._fail()
+            return
+        made = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
+        self._socket = made
+        made.setblocking(False)
+        for level, option, value in _OPTIONS:
+            made.setsockopt(level, option, value)
+        self._step = _CONNECTING
+        if made.connect_ex((address, self._port)) not in (0, errno.EINPROGRESS):
+            self._fail()
+            return
+        self._epoll.register(made.fileno(), select.EPOLLIN | select.EPOLLOUT)
+
+    def _writable(self) -> bool:
+        assert self._socket is not None
+        ready = select.poll()
+        ready.register(self._socket, select.POLLOUT)
+        if not ready.poll(0):
+            return False
+        if self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            self._fail()
+            return False
+        return True
+
+    def _greet(self) -> None:
+        assert self._socket is not None
+        self._step = _GREETED
+        self._greeting = b""
+        came = self._reader.messages  # whole, before the last connection broke
+        self._reader = zmtp.Reader(MESSAGE_BYTES_MAX)
+        self._reader.messages = came
+        # From here on it blocks, for a blink at most; whoever must not wait says so in each call.
+        self._socket.setblocking(True)
+        seconds, millis = divmod(connection.BLINK_MS, 1000)
+        self._socket.setsockopt(
+            socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(seconds, millis * 1000)
+        )
+        self._epoll.modify(self._socket.fileno(), select.EPOLLIN)
+        self._write([zmtp.GREETING])
+
+    def _shake(self) -> None:
+        """Their greeting, then READY of either end."""
+        if self._step == _GREETED:
+            lacks = zmtp.GREETING_BYTES - len(self._greeting)
+            self._greeting += self._receive(lacks, _AT_ONCE) or b""
+            if self._step != _GREETED or len(self._greeting) < zmtp.GREETING_BYTES:
+                return
+            try:
+                zmtp.check_greeting(self._greeting)
+            except ProtocolError:
+                self._fail()
+                return
+            self._step = _READYING
+            self._write([_READY])
+        if self._step == _READYING:
+            self._read(_AT_ONCE)
+
+    # --- bytes ---
+
+    def _receive(self, most: int, flags: int) -> bytes | None:
+        """What is there; None for nothing, or when the connection has just broken."""
+        assert self._socket is not None
+        try:
+            data = self._socket.recv(most, flags)
+        except BlockingIOError:
+            return None
+        except OSError:
+            data = b""
+        if not data:
+            self._fail()
+            return None
+        return data
+
+    def _read(self, flags: int) -> None:
+        """Reads until there is a message, or nothing more to read; a blink at most."""
+        reader = self._reader
+        until = 0.0
+        while True:
+            data = self._receive(reader.lacks or READ_BYTES, flags)
+            if data is None:
+                return
+            try:
+                reader.feed(data)
+            except ProtocolError:
+                self._fail()
+                return
+            if reader.commands:
+                self._obey()
+            if reader.messages or self._step != _UP:
+                return
+            if not flags:  # it comes, but slowly
+                until = until or time.monotonic() + connection.BLINK_MS / 1000
+                if time.monotonic() >= until:
+                    return
+
+    def _obey(self) -> None:
+        commands, self._reader.commands = self._reader.commands, []
+        for command in commands:
+            if self._step == _READYING and command.startswith(b"\x05READY"):
+                self._step = _UP
+                self._due, self._pause_s = math.inf, 0.0
+                self._changes.append(UP)
+            elif (pong := zmtp.pong(command)) is not None:
+                self._write([pong])
+
+    def _write(self, pieces: list[bytes]) -> None:
+        assert self._socket is not None
+        if self._out:  # between the pieces of a message there is no room for another
+            self._out += [memoryview(piece) for piece in pieces]
+            return
+        try:
+            sent = self._socket.sendmsg(pieces[:PIECES_MAX], (), _SEND)
+        except OSError as error:
+            if error.errno not in _WAITS:
+                return  # a reader finds out, after what came before the break
+            sent = 0
+        size = sum(map(len, pieces))
+        if sent < size:
+            self._out = _after([memoryview(piece) for piece in pieces], sent)
+            self._epoll.modify(self._socket.fileno(), select.EPOLLIN | select.EPOLLOUT)
+
+    def _flush(self) -> None:
+        assert self._socket is not None
+        while self._out:
+            try:
+                sent = self._socket.sendmsg(self._out[:PIECES_MAX], (), _SEND)
+            except OSError as error:
+                if error.errno not in _WAITS:
+                    self._fail()
+                return
+            self._out = _after(self._out, sent)
+        self._epoll.modify(self._socket.fileno(), select.EPOLLIN)
+
+    def _flush_for(self, linger_ms: int) -> None:
+        until = time.monotonic() + linger_ms / 1000
+        while self._out and self._step == _UP and (left := until - time.monotonic()) > 0:
+            self._epoll.poll(left)
+            self._flush()
+
+    # --- endings ---
+
+    def _fail(self) -> None:
+        """The connection broke, or could not be made: it is tried again, at first at once."""
+        if self._step == _UP:
+            self._changes.append(DOWN)
+            self._part(0.0)
+            return
+        self._changes.append(REFUSED)
+        self._part(self._pause_s or RECONNECT_MS / 1000)
+        self._pause_s = min(RECONNECT_MS_MAX / 1000, 2 * (self._pause_s or RECONNECT_MS / 1000))
+
+    def _part(self, pause_s: float) -> None:
+        if self._socket is not None:
+            self._socket.close()  # the epoll object forgets it
+            self._socket = None
+        self._step = _APART
+        self._out = []
+        self._due = time.monotonic() + pause_s
+
+
+#: Held while a bell is rung or closed: a closed descriptor may already be somebody else's.
+_BELLS: Final = threading.Lock()
+
+_OPTIONS: Final = (
+    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, SILENT_EVERY_MS // 1000),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, SILENT_EVERY_MS // 1000),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, SILENT_MS_MAX // SILENT_EVERY_MS),
+    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNTAKEN_MS_MAX),
+)
+
+
+def _parsed(address: str) -> tuple[str, int]:
+    host, colon, port = address.rpartition(":")
+    host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65_535:
+        raise InvalidArgument(f"cannot connect to the address {address!r}: give HOST:PORT")
+    return host, int(port)
+
+
+def _timeval(seconds: int, micros: int) -> bytes:
+    return struct.pack("@ll", seconds, micros)
+
+
+def _after(pieces: list[memoryview], sent: int) -> list[memoryview]:
+    """What is left of the pieces after so many bytes."""
+    for place, piece in enumerate(pieces):
+        if sent < len(piece):
+            return [piece[sent:], *pieces[place + 1 :]]
+        sent -= len(piece)
+    return []
