@@ -16,7 +16,7 @@ import msgspec
 
 from weft import limits
 from weft.errors import InvalidArgument, TooLarge
-from weft.proto import wire
+from weft.proto import even, wire
 
 #: What a body may be. Text is not: the caller decides how it is encoded.
 Body = bytes | bytearray | memoryview
@@ -137,6 +137,22 @@ def text_bytes(text: str) -> int:
 
 def encode(columns: Columns) -> bytes:
     return wire.encode(wire.Payload(*columns))
+
+
+def encode_even(bodies: list[Body]) -> Encoded | None:
+    """A batch of bodies alone, if they are all of one length and fit into one; None if not.
+
+    Nothing was checked before: what is written tells whether they were bytes (`even`), for far less
+    than to look at each. What is not gets its error where each is looked at.
+    """
+    try:
+        frame = wire.encode(wire.Payload(cast("list[bytes]", bodies)))
+    except (TypeError, ValueError, OverflowError):
+        return None
+    count = even.count(frame)
+    if not count or count != len(bodies) or len(frame) > limits.BATCH_BYTES_MAX:
+        return None
+    return Encoded(count, frame) if len(frame) // count <= limits.BODY_BYTES_MAX else None
 
 
 def batches(columns: Columns, size: int | None = None) -> Iterator[Encoded]:

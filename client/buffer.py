@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeVar
 
-from .batch import Columns, HeadersColumn, KeysColumn
+from .batch import Columns, Encoded, HeadersColumn, KeysColumn
 
 T = TypeVar("T")
 
@@ -17,11 +17,16 @@ class Options(NamedTuple):
 
 
 class Parcel(NamedTuple):
-    """A buffer's content, taken out to be pushed."""
+    """Messages to be pushed: a buffer's content, or a batch that is written already."""
 
-    columns: Columns
+    content: Columns | Encoded
     size: int
     options: Options
+
+    @property
+    def messages(self) -> int:
+        content = self.content
+        return content.messages if isinstance(content, Encoded) else len(content.bodies)
 
 
 class Buffer:

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 from weft import limits
 from weft.errors import AlreadySettled, InvalidArgument, LeaseLost, UsageError
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 #: Ids that an error names; it says how many there are besides.
 NAMED_MAX: Final = 3
+
+T = TypeVar("T")
 
 _lease_of = attrgetter("_lease")
 #: The indexes of a full batch.
@@ -80,6 +82,22 @@ class Lease:
         return MessageId.of(lent.partition, lent.producer, lent.batch, index)
 
 
+class Taken(list[T]):
+    """What a pop gave: a list, which also knows the leases it came with. To settle it as it came,
+    none of its messages has to be looked at."""
+
+    __slots__ = ("_came", "_leases")
+
+    def __init__(self, messages: Iterable[T], leases: Sequence[Lease]) -> None:
+        super().__init__(messages)
+        self._came = self[:]
+        self._leases = leases
+
+    def whole(self) -> Sequence[Lease]:
+        """The leases, if the list is as it came; else none."""
+        return self._leases if self == self._came else ()
+
+
 class Claim(NamedTuple):
     """Some messages of one lease, to be settled together."""
 
@@ -96,9 +114,8 @@ class Claim(NamedTuple):
 
 def group(messages: Iterable[BaseMessage]) -> list[Claim]:
     """The messages by lease."""
-    if type(messages) is list and messages and _is_whole(messages):
-        lease: Lease = messages[0]._lease
-        return [Claim(lease, lease.indexes())]
+    if isinstance(messages, Taken) and (leases := messages.whole()):
+        return [Claim(lease, lease.indexes()) for lease in leases]
     unique = set(messages)
     counts: Counter[Lease] = Counter(map(_lease_of, unique))
     parts: dict[Lease, list[int]] = {
@@ -108,15 +125,6 @@ def group(messages: Iterable[BaseMessage]) -> list[Claim]:
         if (part := parts.get(message._lease)) is not None:
             part.append(message._index)
     return [Claim(lease, parts.get(lease) or lease.indexes()) for lease in counts]
-
-
-def _is_whole(messages: list[BaseMessage]) -> bool:
-    """Whether they are all messages of one lease, as they came: the usual case, made quick."""
-    lease = messages[0]._lease
-    lent = lease.lent
-    if len(messages) != lent.count or [m._lease for m in messages].count(lease) != lent.count:
-        return False
-    return [m._index for m in messages] == numbers(lent.first, lent.count)
 
 
 def numbers(first: int, count: int) -> list[int]:

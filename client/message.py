@@ -17,7 +17,7 @@ from weft.errors import ProtocolError
 from weft.ids import MessageId
 from weft.proto import wire
 
-from .lease import Lease, Settler, numbers
+from .lease import Lease, Settler, Taken, numbers
 from .link import run
 
 
@@ -129,4 +129,5 @@ def _unpack(
         if len(bodies) != one.count:
             raise ProtocolError(f"the node lent {one.count} messages and sent {len(bodies)}")
         lease = Lease(queue, one, headers, keys, owner)
-        yield list(map(make, bodies, repeat(lease), numbers(one.first, one.count)))
+        made = map(make, bodies, repeat(lease), numbers(one.first, one.count))
+        yield Taken(made, (lease,))

@@ -16,7 +16,7 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -24,6 +24,7 @@ from weft import limits
 from weft.errors import UsageError, WeftError
 
 from . import pushing
+from .batch import Body, Encoded, batches, encode_even
 from .buffer import Buffer, Options, Parcel
 from .session import Session, check_timeout
 
@@ -35,6 +36,8 @@ IN_FLIGHT_MAX: Final = 256
 BUFFER_BYTES_MAX: Final = 1 << 34
 #: Different (delay, priority) pairs that are gathered at once; more are pushed out early.
 BUFFERS_MAX: Final = 64
+#: Batches that are written before the first of them is sent, so that all or none are taken.
+WRITTEN_MAX: Final = 16
 
 _PLAIN: Final = Options()
 
@@ -130,6 +133,29 @@ class Outbox:
             self._plain.extend(bodies, size)
             self._grown(self._plain, 1 if not before else before + len(bodies))
 
+    def put_batch(self, batch: Encoded) -> None:
+        """A batch that is written already; what was gathered before goes before it."""
+        with self._lock:
+            self._check_open()
+            if self._plain.bodies:
+                self._send_off(self._plain)
+            self._send(Parcel(batch, len(batch.frame), _PLAIN))
+
+    def written(self, bodies: Sequence[Body]) -> list[Encoded]:
+        """The bodies as batches, if they are of one length and fill some; else an empty list, and
+        they are to be checked and gathered."""
+        step = self._options.batch_count
+        count = len(bodies)
+        if type(bodies) is not list or count % step or not 0 < count <= WRITTEN_MAX * step:
+            return []
+        found: list[Encoded] = []
+        for start in range(0, count, step):
+            batch = encode_even(bodies if count == step else bodies[start : start + step])
+            if batch is None or len(batch.frame) > self._bytes_max:
+                return []
+            found.append(batch)
+        return found
+
     def parts(self, bodies: list[bytes], size: int) -> Iterator[tuple[list[bytes], int]]:
         """Many bodies, of so many bytes, in pieces of about one batch each."""
         if not bodies:
@@ -182,13 +208,17 @@ class Outbox:
         if count == 1:
             if self.closed:  # a closed outbox has empty buffers, so this is seen at once
                 buffer.take()
-                raise UsageError("the producer is closed")
+            self._check_open()
             buffer.born = time.monotonic()
         if len(buffer.bodies) >= self._count_max or buffer.size >= self._bytes_max:
             self._send_off(buffer)
         elif not self._lingering:
             self._lingering = True
             self._post(self._start_linger)
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise UsageError("the producer is closed")
 
     def _send_all(self) -> None:
         for buffer in self._buffers.values():
@@ -211,7 +241,9 @@ class Outbox:
                 del self._buffers[options]
 
     def _send_off(self, buffer: Buffer) -> None:
-        parcel = buffer.take()
+        self._send(buffer.take())
+
+    def _send(self, parcel: Parcel) -> None:
         self._pending += 1
         self._pending_bytes += parcel.size
         self._look()
@@ -234,14 +266,16 @@ class Outbox:
         self._start()
 
     async def _push(self, parcel: Parcel) -> None:
-        columns, size, (delay_ms, priority) = parcel
+        content, size, (delay_ms, priority) = parcel
         stored: list[Any] = []
         error: BaseException | None = None
         deadline = self._session.deadline(self._options.timeout_ms)
         try:
             stored, error = await pushing.store(
-                self._session, self._queue, columns, delay_ms, priority, deadline, size
-            )
+                self._session, self._queue,
+                iter((content,)) if isinstance(content, Encoded) else batches(content, size),
+                delay_ms, priority, deadline,
+            )  # fmt: skip
         except asyncio.CancelledError as cancelled:
             error = cancelled
             raise
@@ -253,7 +287,7 @@ class Outbox:
                 self._pending_bytes -= size
                 if error is not None:
                     self._error = self._error or error
-                    self._failed += len(columns.bodies) - sum(pushed.count for pushed in stored)
+                    self._failed += parcel.messages - sum(pushed.count for pushed in stored)
                 self._look()
             self._on_change()
 

@@ -65,10 +65,18 @@ class Producer:
             for body in bodies:
                 self.send(body)
             return
-        for part, size in self._outbox.parts(*measured(bodies)):
-            if self._outbox.attention:
+        outbox = self._outbox
+        written = outbox.written(bodies)
+        for batch in written:
+            if outbox.attention:
                 self._heed()
-            self._outbox.put_many(part, size)
+            outbox.put_batch(batch)
+        if written:
+            return
+        for part, size in outbox.parts(*measured(bodies)):
+            if outbox.attention:
+                self._heed()
+            outbox.put_many(part, size)
 
     def flush(self) -> None:
         """Returns when everything that was sent is stored; raises what went wrong."""

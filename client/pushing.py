@@ -68,7 +68,7 @@ async def push_columns(
     deadline: float,
 ) -> list[MessageId]:
     """Stores all of it and gives the ids; an error says how much was stored before it."""
-    stored, error = await store(session, queue, columns, delay_ms, priority, deadline)
+    stored, error = await store(session, queue, batches(columns), delay_ms, priority, deadline)
     if error is not None:
         raise _partly(error, sum(pushed.count for pushed in stored), len(columns.bodies))
     ids: list[MessageId] = []
@@ -81,15 +81,13 @@ async def push_columns(
 async def store(
     session: Session,
     queue: str,
-    columns: Columns,
+    encoded: Iterator[Encoded],
     delay_ms: int,
     priority: int,
     deadline: float,
-    size: int | None = None,
 ) -> tuple[list[wire.Pushed], Exception | None]:
     """What was stored, in order, PIPELINE_MAX batches at a time, and what stopped it."""
     stored: list[wire.Pushed] = []
-    encoded = batches(columns, size)
     while window := list(islice(encoded, PIPELINE_MAX)):
         pushes = list(_numbered(session, queue, window, delay_ms, priority))
         ends = await _push_window(session, pushes, deadline)

@@ -7,6 +7,7 @@ blocking link. The two differ in the class of message that a pop makes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Generic
 
 from weft import limits
@@ -27,7 +28,7 @@ from .batch import (
     check_keys,
     text_bytes,
 )
-from .lease import Claim, Settler
+from .lease import Claim, Settler, Taken
 from .message import M, unpack
 from .router import ANY
 from .session import Session
@@ -140,7 +141,10 @@ class QueueCore(Generic[M]):
     ) -> list[M]:
         """Up to `limit` messages: what is there; if nothing is, what comes first in `wait_ms`."""
         groups = await self.pop_groups(limit, wait_ms, lease_ms, timeout_ms, self)
-        return groups[0] if len(groups) == 1 else [m for group in groups for m in group]
+        if len(groups) == 1:
+            return groups[0]
+        leases = [group[0]._lease for group in groups]
+        return Taken(chain.from_iterable(groups), leases)
 
     async def pop_groups(
         self, limit: int, wait_ms: int, lease_ms: int, timeout_ms: int | None, owner: Settler

@@ -96,3 +96,31 @@ def test_columns_of_another_length_are_refused() -> None:
         batch.check_keys(["k"], 2)
     with pytest.raises(errors.InvalidArgument, match="list of keys"):
         batch.check_keys("ab", 2)
+
+
+@given(
+    st.lists(st.one_of(st.binary(max_size=3), st.binary(min_size=300, max_size=301)), max_size=40)
+    | st.integers(16, 60).flatmap(
+        lambda count: st.lists(st.binary(min_size=4, max_size=4), min_size=count, max_size=count)
+    )
+)
+def test_an_even_batch_is_what_it_would_be_otherwise(bodies: list[bytes]) -> None:
+    found = batch.encode_even(list(bodies))
+    if len(bodies) >= 16 and len(set(map(len, bodies))) == 1:
+        assert found is not None
+    if found is not None:
+        assert [found] == list(batch.batches(Columns(bodies)))
+
+
+@pytest.mark.parametrize("odd", ["text", 7, None, [b"x"], {"a": 1}, 1.5])
+def test_what_is_not_bytes_is_not_an_even_batch(odd: object) -> None:
+    for bodies in ([odd] * 20, [b"four"] * 19 + [odd], [odd] + [b"four"] * 19):
+        assert batch.encode_even(bodies) is None  # type: ignore[arg-type]
+
+
+def test_bytes_that_may_change_are_copied_into_an_even_batch() -> None:
+    changing = bytearray(b"abcd")
+    found = batch.encode_even([changing, memoryview(b"efgh")] * 10)
+    changing[:] = b"wxyz"
+    assert found is not None
+    assert wire.decode_payload(found.frame).bodies == [b"abcd", b"efgh"] * 10

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from itertools import pairwise
 from typing import cast
 
@@ -39,6 +40,25 @@ def test_a_message_knows_its_place() -> None:
 def test_a_whole_lease_is_one_receipt_without_ranges() -> None:
     (claim,) = leases.claims("q", lend(1000))
     assert claim.receipt == wire.Receipt(3, 1, 9)
+
+
+def test_a_list_that_was_changed_is_not_taken_for_what_came() -> None:
+    def receipts(messages: list[Message]) -> list[list[tuple[int, int]]]:
+        return [claim.receipt.ranges for claim in leases.claims("q", messages)]
+
+    came = lend(4)
+    assert receipts(came) == [[]]
+    assert receipts(came[:3]) == [[(0, 3)]]
+    other = lend(4, lsn=2)
+    came[3] = other[0]
+    assert sorted(receipts(came)) == [[(0, 1)], [(0, 3)]]
+    dropped = lend(4)
+    del dropped[1]
+    assert receipts(dropped) == [[(0, 1), (2, 2)]]
+    emptied = lend(4)
+    emptied.clear()
+    assert receipts(emptied) == []
+    assert receipts(copy.copy(lend(4))) == [[]]
 
 
 def test_the_same_message_twice_does_not_stand_for_another() -> None:

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 import pytest
 
 from weft import errors
+from weft.client.batch import Encoded
 from weft.client.buffer import Options
 from weft.client.carrier import AsyncCarrier
 from weft.client.discovery import Discovery
 from weft.client.link import Answered, Asked, OpenLink, Place
-from weft.client.outbox import BUFFERS_MAX, Outbox, ProducerOptions
+from weft.client.outbox import BUFFERS_MAX, WRITTEN_MAX, Outbox, ProducerOptions
 from weft.client.router import Router
 from weft.client.session import Session
 from weft.client.view import Node, View
@@ -156,6 +157,39 @@ async def test_many_bodies_are_cut_into_batches() -> None:
     assert [len(bodies) for bodies in rig.bodies()] == [10, 10, 5]
 
 
+async def test_a_written_batch_goes_after_what_was_gathered_before() -> None:
+    rig = Rig(batch_count=20, linger_ms=60_000)
+    even = [b"%04d" % n for n in range(40)]
+    rig.outbox.put(b"first")
+    for written in rig.outbox.written(list(even)):
+        rig.outbox.put_batch(written)
+    rig.outbox.put(b"last")
+    rig.outbox.flush()
+    await rig.settle()
+    assert rig.bodies() == [[b"first"], even[:20], even[20:], [b"last"]]
+    rig.store.failure = wire.Failure("QUEUE_NOT_FOUND", "no queue q", False)
+    rig.outbox.put_batch(rig.outbox.written(even[:20])[0])
+    await rig.settle()
+    failure = rig.outbox.take_failure()
+    assert failure is not None
+    assert "20 messages" in failure.message
+
+
+async def test_only_whole_even_batches_are_written_at_once() -> None:
+    outbox = Rig(batch_count=20, batch_bytes=200).outbox
+    assert len(outbox.written([b"four"] * 40)) == 2
+    for other in (
+        [],
+        [b"four"] * 19,
+        [b"four"] * 41,
+        tuple([b"four"] * 20),
+        [b"four"] * 39 + [b"five!"],
+        [b"eleven....!"] * 20,  # too many bytes
+        [b"x"] * 20 * (WRITTEN_MAX + 1),
+    ):
+        assert outbox.written(other) == []
+
+
 async def test_no_more_than_in_flight_are_under_way() -> None:
     rig = Rig(batch_count=1, in_flight=3)
     rig.store.gate.clear()
@@ -210,6 +244,8 @@ async def test_a_closed_outbox_sends_the_rest_and_takes_no_more() -> None:
             rig.outbox.put_many([b"y", b"z"], 2)
         with pytest.raises(errors.UsageError, match="closed"):
             rig.outbox.add(b"y", None, None, Options(priority=1))
+        with pytest.raises(errors.UsageError, match="closed"):
+            rig.outbox.put_batch(Encoded(1, b"y"))
     assert not rig.outbox.busy
 
 
