@@ -25,6 +25,7 @@ _MORE: Final = 1
 _LONG: Final = 2
 _COMMAND: Final = 4
 _SHORT_MAX: Final = 255
+_READY: Final = b"\x05READY"
 _PING: Final = b"\x04PING"
 _PONG: Final = b"\x04PONG"
 #: A ping's name and its time to live; what follows is to be sent back, up to 16 bytes of it.
@@ -34,12 +35,28 @@ _CONTEXT_MAX: Final = 16
 
 def ready(kind: bytes) -> bytes:
     """The second thing that either end says: which kind of socket it is."""
-    body = b"\x05READY" + _property(b"Socket-Type", kind) + _property(b"Identity", b"")
+    body = _READY + _property(b"Socket-Type", kind) + _property(b"Identity", b"")
     return bytes((_COMMAND, len(body))) + body
 
 
 def _property(name: bytes, value: bytes) -> bytes:
     return bytes((len(name),)) + name + len(value).to_bytes(4, "big") + value
+
+
+def kind_of(command: bytes) -> bytes:
+    """The kind of socket that the other end's READY names; anything else is a ProtocolError."""
+    if not command.startswith(_READY):
+        raise ProtocolError(f"{command[:20]!r} in place of READY")
+    place = len(_READY)
+    while place < len(command):
+        start = place + 1 + command[place]
+        end = start + 4 + int.from_bytes(command[start : start + 4], "big")
+        if end > len(command):
+            break
+        if command[place + 1 : start].lower() == b"socket-type":
+            return command[start + 4 : end]
+        place = end
+    raise ProtocolError("READY without a Socket-Type")
 
 
 def pong(command: bytes) -> bytes | None:
