@@ -11,13 +11,13 @@ import resource
 import select
 import socket
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from typing import Final
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 import zmq
 
+from tests.contract.edge_rig import DONE, HANDSHAKE, PATIENCE_S, EdgeRig, Raw, asked
 from weft.errors import Unavailable
 from weft.limits import MIB
 from weft.proto import wire, zmtp
@@ -25,6 +25,7 @@ from weft.server import direct_edge as room
 from weft.server.address import Address
 from weft.server.direct_edge import DirectEdge
 from weft.server.edge import (
+    FLUSH_MS,
     FRAME_BYTES_MAX,
     PEER_BYTES_MAX,
     PEER_MESSAGES_MAX,
@@ -34,123 +35,10 @@ from weft.server.edge import (
     Received,
 )
 
-#: Only a hang is longer.
-PATIENCE_S: Final = 60.0
-HANDSHAKE: Final = zmtp.GREETING + zmtp.ready(b"DEALER")
-DONE: Final = wire.Done(7)
-
-
-class Rig:
-    """An edge whose node is the test."""
-
-    def __init__(self, **settings: int) -> None:
-        self.edge = DirectEdge(Address("127.0.0.1", 0), **settings)
-        self._stack = ExitStack()
-
-    def turn(self, wait_s: float = 0.0) -> list[Received]:
-        """A round: what a node would take."""
-        poller = select.poll()
-        poller.register(self.edge.source, select.POLLIN)
-        return self.edge.receive() if poller.poll(wait_s * 1000) else []
-
-    def until(self, done: Callable[[], bool]) -> list[Received]:
-        """Rounds until it is so; all that they took."""
-        received: list[Received] = []
-        end = time.monotonic() + PATIENCE_S
-        while not done():
-            assert time.monotonic() < end, "it did not happen in time"
-            received += self.turn(0.01)
-        return received
-
-    def take(self, count: int) -> list[Received]:
-        received: list[Received] = []
-        end = time.monotonic() + PATIENCE_S
-        while len(received) < count:
-            assert time.monotonic() < end, f"{len(received)} of {count} came"
-            received += self.turn(0.01)
-        return received
-
-    def raw(self, first: bytes = HANDSHAKE) -> Raw:
-        return self._stack.enter_context(Raw(self, first))
-
-    @property
-    def open(self) -> int:
-        return len(self.edge._by_number)
-
-    def close(self) -> None:
-        self.leave()
-        self.edge.close()
-
-    def leave(self) -> None:
-        self._stack.close()
-
-
-class Raw:
-    """The other end of one connection, byte by byte."""
-
-    def __init__(self, rig: Rig, first: bytes) -> None:
-        self.socket = socket.create_connection(tuple(rig.edge.address), PATIENCE_S)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._rig = rig
-        self.reader = zmtp.Reader(1 << 30)
-        self._greeting = b""
-        self.ended = False
-        if first:
-            self.socket.sendall(first)
-            rig.turn(PATIENCE_S)
-            rig.turn(0.05)
-
-    def __enter__(self) -> Raw:
-        return self
-
-    def __exit__(self, *why: object) -> None:
-        self.socket.close()
-
-    def ask(self, rid: int, *payload: bytes) -> None:
-        self.socket.sendall(asked(rid, *payload))
-
-    def hear(self) -> None:
-        """Reads what is there."""
-        self.socket.setblocking(False)
-        try:
-            data = self.socket.recv(1 << 20)
-            self.ended = not data
-        except BlockingIOError:
-            return
-        except ConnectionResetError:
-            self.ended = True
-            return
-        finally:
-            self.socket.settimeout(PATIENCE_S)
-        lacks = zmtp.GREETING_BYTES - len(self._greeting)
-        self._greeting += data[:lacks]
-        if data[lacks:]:
-            self.reader.feed(data[lacks:])
-
-    def answers(self, count: int) -> list[tuple[int, list[bytes]]]:
-        """So many answers, each with the number that it is for."""
-
-        def heard() -> bool:
-            self.hear()
-            return len(self.reader.messages) >= count
-
-        assert self._rig.until(heard) == []
-        messages, self.reader.messages = self.reader.messages, []
-        return [(wire.decode_reply(first).rid, payload) for first, *payload in messages]
-
-    def gone(self) -> bool:
-        self.hear()
-        return self.ended
-
-
-def asked(rid: int, *payload: bytes) -> bytes:
-    call = wire.encode(wire.Call(wire.WIRE_VERSION, rid, wire.Status()))
-    return b"".join(zmtp.message([call, *payload]))
-
 
 @pytest.fixture
-def rig() -> Iterator[Rig]:
-    made = Rig()
+def rig() -> Iterator[EdgeRig]:
+    made = EdgeRig()
     yield made
     made.close()
 
@@ -162,7 +50,7 @@ def rids(received: list[Received]) -> list[int]:
 # --- the shape of what comes -------------------------------------------------------------------
 
 
-def test_pieces_of_one_byte(rig: Rig) -> None:
+def test_pieces_of_one_byte(rig: EdgeRig) -> None:
     raw = rig.raw(b"")
     received: list[Received] = []
     for byte in HANDSHAKE + asked(1, b"x" * 300) + asked(2):
@@ -174,7 +62,7 @@ def test_pieces_of_one_byte(rig: Rig) -> None:
     assert raw.answers(2) == [(1, [b"p"]), (2, [b"p"])]
 
 
-def test_two_requests_in_one_segment_and_the_handshake_with_them(rig: Rig) -> None:
+def test_two_requests_in_one_segment_and_the_handshake_with_them(rig: EdgeRig) -> None:
     raw = rig.raw(b"")
     raw.socket.sendall(HANDSHAKE + asked(1) + asked(2))
     assert rids(rig.take(2)) == [1, 2]
@@ -184,7 +72,7 @@ def test_two_requests_in_one_segment_and_the_handshake_with_them(rig: Rig) -> No
     assert rids(rig.take(1)) == [4]
 
 
-def test_more_than_the_kernel_holds_goes_both_ways(rig: Rig) -> None:
+def test_more_than_the_kernel_holds_goes_both_ways(rig: EdgeRig) -> None:
     large = os.urandom(8 * MIB)
     raw = rig.raw()
     raw.socket.setblocking(False)
@@ -205,7 +93,7 @@ def test_more_than_the_kernel_holds_goes_both_ways(rig: Rig) -> None:
     assert raw.answers(2) == [(1, [large, b"", large[:300]]), (2, [])]
 
 
-def test_an_answer_of_more_frames_than_the_system_takes_at_once(rig: Rig) -> None:
+def test_an_answer_of_more_frames_than_the_system_takes_at_once(rig: EdgeRig) -> None:
     frames = [b"%d" % number * 100 for number in range(3000)]
     raw = rig.raw()
     raw.ask(1)
@@ -214,7 +102,7 @@ def test_an_answer_of_more_frames_than_the_system_takes_at_once(rig: Rig) -> Non
     assert raw.answers(1) == [(1, frames)]
 
 
-def test_zeromqs_own_library(rig: Rig) -> None:
+def test_zeromqs_own_library(rig: EdgeRig) -> None:
     context = zmq.Context()
     try:
         dealer = context.socket(zmq.DEALER)
@@ -240,7 +128,7 @@ def test_zeromqs_own_library(rig: Rig) -> None:
         context.destroy(0)
 
 
-def test_a_ping_is_answered_between_two_halves_of_a_request(rig: Rig) -> None:
+def test_a_ping_is_answered_between_two_halves_of_a_request(rig: EdgeRig) -> None:
     raw = rig.raw()
     request = asked(1, bytes(200_000))
     ping = b"\x04PING\x00\x0acontext"
@@ -257,7 +145,7 @@ def test_a_ping_is_answered_between_two_halves_of_a_request(rig: Rig) -> None:
     assert raw.reader.commands[1] == b"\x04PONGcontext"
 
 
-def test_what_is_no_request_is_told_so(rig: Rig) -> None:
+def test_what_is_no_request_is_told_so(rig: EdgeRig) -> None:
     raw = rig.raw()
     raw.socket.sendall(b"".join(zmtp.message([b"\xc1"])) + asked(1))
     assert rids(rig.take(1)) == [1], "the connection goes on"
@@ -287,7 +175,7 @@ def test_what_is_no_request_is_told_so(rig: Rig) -> None:
         "oversized", "huge",
     ],
 )  # fmt: skip
-def test_garbage_ends_its_connection_and_no_other(rig: Rig, said: bytes) -> None:
+def test_garbage_ends_its_connection_and_no_other(rig: EdgeRig, said: bytes) -> None:
     other = rig.raw()
     raw = rig.raw(b"")
     raw.socket.sendall(said)
@@ -297,7 +185,7 @@ def test_garbage_ends_its_connection_and_no_other(rig: Rig, said: bytes) -> None
     assert rig.open == 1
 
 
-def test_a_curve_client_of_the_library_gets_no_further(rig: Rig) -> None:
+def test_a_curve_client_of_the_library_gets_no_further(rig: EdgeRig) -> None:
     context = zmq.Context()
     try:
         dealer = context.socket(zmq.DEALER)
@@ -313,7 +201,7 @@ def test_a_curve_client_of_the_library_gets_no_further(rig: Rig) -> None:
         context.destroy(0)
 
 
-def test_who_does_not_shake_hands_is_closed(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_does_not_shake_hands_is_closed(rig: EdgeRig, monkeypatch: pytest.MonkeyPatch) -> None:
     silent, half, whole = rig.raw(b""), rig.raw(zmtp.GREETING[:20]), rig.raw()
     rig.until(lambda: rig.open == 3)
     rig.edge.tend()
@@ -327,7 +215,7 @@ def test_who_does_not_shake_hands_is_closed(rig: Rig, monkeypatch: pytest.Monkey
 
 
 def test_connections_past_the_limit_are_closed_at_once() -> None:
-    rig = Rig(connections_max=2)
+    rig = EdgeRig(connections_max=2)
     try:
         first, _ = rig.raw(), rig.raw()
         third = rig.raw(b"")
@@ -341,7 +229,7 @@ def test_connections_past_the_limit_are_closed_at_once() -> None:
         rig.close()
 
 
-def test_without_descriptors_those_that_knock_wait(rig: Rig) -> None:
+def test_without_descriptors_those_that_knock_wait(rig: EdgeRig) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with socket.socket() as knocking:
         knocking.settimeout(PATIENCE_S)
@@ -349,7 +237,7 @@ def test_without_descriptors_those_that_knock_wait(rig: Rig) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
         try:
             assert used > 3
-            knocking.connect(tuple(rig.edge.address))
+            knocking.connect(rig.edge.address)
             assert rig.edge.receive() == []
             ready = select.select([rig.edge._epoll], [], [], 0.05) if used < 1000 else ([], [], [])
             assert ready[0] == [], "it would spin"
@@ -361,7 +249,7 @@ def test_without_descriptors_those_that_knock_wait(rig: Rig) -> None:
         assert rids(rig.take(1)) == [1]
 
 
-def test_a_port_that_is_taken_has_a_clear_error(rig: Rig) -> None:
+def test_a_port_that_is_taken_has_a_clear_error(rig: EdgeRig) -> None:
     with pytest.raises(Unavailable, match=r"cannot listen on 127.0.0.1:\d+ for ZeroMQ: Address al"):
         DirectEdge(rig.edge.address)
     with pytest.raises(Unavailable, match=r"cannot listen on no\.such\.host\.invalid:0"):
@@ -385,7 +273,7 @@ def test_ipv6() -> None:
         edge.close()
 
 
-def test_a_connection_has_the_listeners_options(rig: Rig) -> None:
+def test_a_connection_has_the_listeners_options(rig: EdgeRig) -> None:
     rig.raw()
     (connection,) = rig.edge._by_number.values()
     made = connection._socket
@@ -399,7 +287,7 @@ def test_a_connection_has_the_listeners_options(rig: Rig) -> None:
 # --- who leaves --------------------------------------------------------------------------------
 
 
-def test_who_half_closes_is_heard_and_then_let_go(rig: Rig) -> None:
+def test_who_half_closes_is_heard_and_then_let_go(rig: EdgeRig) -> None:
     raw = rig.raw()
     raw.socket.sendall(b"".join(asked(rid) for rid in range(100)))
     raw.socket.shutdown(socket.SHUT_WR)
@@ -410,7 +298,7 @@ def test_who_half_closes_is_heard_and_then_let_go(rig: Rig) -> None:
     assert rig.until(raw.gone) == []
 
 
-def test_who_leaves_in_the_middle_of_a_frame(rig: Rig) -> None:
+def test_who_leaves_in_the_middle_of_a_frame(rig: EdgeRig) -> None:
     raw = rig.raw()
     raw.socket.sendall(asked(1) + asked(2, bytes(100_000))[:50_000])
     (received,) = rig.take(1)
@@ -425,7 +313,7 @@ def test_who_leaves_in_the_middle_of_a_frame(rig: Rig) -> None:
     assert again.answers(1) == [(3, [])]
 
 
-def test_who_resets_the_connection(rig: Rig) -> None:
+def test_who_resets_the_connection(rig: EdgeRig) -> None:
     raw = rig.raw()
     raw.ask(1)
     (received,) = rig.take(1)
@@ -439,7 +327,7 @@ def test_who_resets_the_connection(rig: Rig) -> None:
 
 
 @contextmanager
-def stalled(rig: Rig) -> Iterator[tuple[Raw, Caller, int]]:
+def stalled(rig: EdgeRig) -> Iterator[tuple[Raw, Caller, int]]:
     """A reader that reads nothing: its answers pile up until one is refused."""
     raw = rig.raw()
     raw.ask(1)
@@ -452,7 +340,7 @@ def stalled(rig: Rig) -> Iterator[tuple[Raw, Caller, int]]:
     yield raw, received.caller, sent
 
 
-def test_who_reads_nothing_pins_so_much_and_holds_up_nobody(rig: Rig) -> None:
+def test_who_reads_nothing_pins_so_much_and_holds_up_nobody(rig: EdgeRig) -> None:
     with stalled(rig) as (raw, caller, sent):
         connection = rig.edge._by_number[1]
         assert PEER_BYTES_MAX // 2 < connection._held <= PEER_BYTES_MAX
@@ -480,7 +368,7 @@ def test_who_reads_nothing_pins_so_much_and_holds_up_nobody(rig: Rig) -> None:
         assert rig.edge.send(caller, DONE, ())
 
 
-def test_small_answers_are_counted(rig: Rig) -> None:
+def test_small_answers_are_counted(rig: EdgeRig) -> None:
     with stalled(rig) as (_, caller, _sent):
         assert rig.edge.send(caller, DONE, ())  # there is room for small ones
         sent = 1
@@ -490,7 +378,7 @@ def test_small_answers_are_counted(rig: Rig) -> None:
         assert rig.edge._by_number[1]._answers == PEER_MESSAGES_MAX
 
 
-def test_requests_wait_while_their_caller_does_not_listen(rig: Rig) -> None:
+def test_requests_wait_while_their_caller_does_not_listen(rig: EdgeRig) -> None:
     """Those of a piece that was read already, too: they come when there is room."""
     raw = rig.raw()
     raw.socket.sendall(b"".join(asked(rid) for rid in range(ROUND_MESSAGES_MAX + 10)))
@@ -507,14 +395,14 @@ def test_requests_wait_while_their_caller_does_not_listen(rig: Rig) -> None:
     assert rids(later) == list(range(ROUND_MESSAGES_MAX, ROUND_MESSAGES_MAX + 10))
 
 
-def test_who_leaves_while_his_answers_pile_up(rig: Rig) -> None:
+def test_who_leaves_while_his_answers_pile_up(rig: EdgeRig) -> None:
     with stalled(rig) as (raw, caller, _):
         raw.socket.close()
         rig.until(lambda: rig.open == 0)
         assert not rig.edge.send(caller, DONE, ())
 
 
-def test_pings_of_who_does_not_listen_are_bounded(rig: Rig) -> None:
+def test_pings_of_who_does_not_listen_are_bounded(rig: EdgeRig) -> None:
     ping = b"\x04PING\x00\x0a" + bytes(16)
     flood = (bytes((4, len(ping))) + ping) * 5000
     raw = rig.raw()
@@ -532,7 +420,7 @@ def test_pings_of_who_does_not_listen_are_bounded(rig: Rig) -> None:
     assert left, "somebody takes pings without end"
 
 
-def test_a_flood_starves_nobody(rig: Rig) -> None:
+def test_a_flood_starves_nobody(rig: EdgeRig) -> None:
     flood, other = rig.raw(), rig.raw()
     flood.socket.setblocking(False)
     left = memoryview(b"".join(asked(rid) for rid in range(20_000)))
@@ -563,7 +451,7 @@ def test_a_flood_starves_nobody(rig: Rig) -> None:
             left = left[flood.socket.send(left) :]
 
 
-def test_a_round_takes_so_many_bytes(rig: Rig) -> None:
+def test_a_round_takes_so_many_bytes(rig: EdgeRig) -> None:
     """Frames that are whole at the same time are not all handled in one round."""
     large = bytes(3 * MIB)
     several = [rig.raw() for _ in range(12)]
@@ -591,7 +479,7 @@ def test_a_round_takes_so_many_bytes(rig: Rig) -> None:
 
 
 def test_a_close_flushes() -> None:
-    rig = Rig()
+    rig = EdgeRig()
     raw = rig.raw()
     raw.ask(1)
     (received,) = rig.take(1)
@@ -616,9 +504,9 @@ def test_a_close_flushes() -> None:
 
 
 def test_a_close_waits_for_nobody_longer_than_it_may() -> None:
-    own = Rig()
+    own = EdgeRig()
     with stalled(own):
         began = time.monotonic()
         own.edge.close()
-        assert room.FLUSH_MS / 1000 <= time.monotonic() - began < 20
+        assert FLUSH_MS / 1000 <= time.monotonic() - began < 20
     own.leave()
