@@ -20,6 +20,8 @@ from .edge import FRAME_BYTES_MAX, PEER_BYTES_MAX, PEER_MESSAGES_MAX
 
 #: A request without its bodies is a tenth of that.
 PIECE_BYTES: Final = 16 * 1024
+#: What the kernel gathers of a long frame before the node is woken for it: its buffer has room.
+_GATHER_BYTES_MAX: Final = 256 * 1024
 #: Buffers that one call of the system takes (IOV_MAX on Linux).
 _BUFFERS_MAX: Final = 1024
 #: What a ROUTER of ZeroMQ's library talks with.
@@ -30,8 +32,8 @@ _SIGNATURE: Final = zmtp.GREETING[:1]
 
 class Connection:
     __slots__ = (
-        "_answers", "_greeting", "_held", "_pieces", "_reader", "_socket", "closed", "due", "fd",
-        "more", "number", "requests", "since", "watched", "welcome", "where",
+        "_answers", "_greeting", "_held", "_low", "_pieces", "_reader", "_socket", "closed", "due",
+        "fd", "more", "number", "requests", "since", "watched", "welcome", "where",
     )  # fmt: skip
 
     def __init__(self, made: socket.socket, number: int, where: str, since: float) -> None:
@@ -55,6 +57,7 @@ class Connection:
         self.watched = 0
         self._greeting = b""
         self._reader = zmtp.Reader(FRAME_BYTES_MAX)
+        self._low = 1
         #: What waits, and whether it is the last of an answer.
         self._pieces: list[tuple[memoryview, bool]] = []
         self._answers = 0
@@ -78,20 +81,31 @@ class Connection:
         if not size:
             raise EOFError
         self._feed(data)
-        if size < asked:
-            return size
-        self.more = True
-        if asked := reader.lacks:  # the rest of a long frame is likely to be there
-            try:
-                data = self._socket.recv(asked)
-            except BlockingIOError:
-                self.more = False
-                return size
-            if data:  # an end is seen by the next read
-                self._feed(data)
-                size += len(data)
-                self.more = len(data) == asked
+        if size == asked:
+            self.more = True
+            if reader.lacks:  # the rest of a long frame is likely to be there
+                size += self._read_rest(reader.lacks)
+        if self._low != 1 or reader.lacks > PIECE_BYTES:
+            self._wake_for(reader.lacks)
         return size
+
+    def _read_rest(self, asked: int) -> int:
+        try:
+            data = self._socket.recv(asked)
+        except BlockingIOError:
+            self.more = False
+            return 0
+        if data:  # an end is seen by the next read
+            self._feed(data)
+            self.more = len(data) == asked
+        return len(data)
+
+    def _wake_for(self, lacks: int) -> None:
+        """Has the kernel gather the rest of a long frame: each piece of it would wake the node."""
+        low = min(lacks, _GATHER_BYTES_MAX) if lacks > PIECE_BYTES else 1
+        if low != self._low:
+            self._low = low
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, low)
 
     def _feed(self, data: bytes) -> None:
         reader = self._reader
