@@ -135,6 +135,8 @@ class Reader:
             data = self._head + data
             self._head = b""
         size = len(data)
+        frames = self._frames
+        # Written out, and not in functions: every request and every answer comes through here.
         while size - place >= 2:
             flags = data[place]
             if flags & _LONG:
@@ -145,27 +147,40 @@ class Reader:
             else:
                 start = place + 2
                 length = data[place + 1]
-            self._check(flags, length)
+            total = self._bytes + length
+            if flags > (_COMMAND | _LONG) or flags == (_COMMAND | _MORE) or total > self._max:
+                raise self._refusal(flags)
             end = start + length
             if end > size:
                 self._flags = flags
+                self._bytes = total
                 self._parts = [data[start:]]
                 self.lacks = end - size
                 return
-            self._take(flags, data[start:end])
             place = end
+            if flags & _COMMAND:
+                self.commands.append(data[start:end])
+                continue
+            frames.append(data[start:end])
+            if flags & _MORE:
+                self._bytes = total
+                if len(frames) >= FRAMES_MAX:
+                    raise self._refusal(flags)
+            else:
+                self.messages.append(frames)
+                self._frames = frames = []
+                self._bytes = 0
         self._head = data[place:]
 
-    def _check(self, flags: int, length: int) -> None:
-        if flags > (_COMMAND | _LONG) or (flags & _COMMAND and flags & _MORE):
-            raise ProtocolError(f"a frame with the flags {flags:#x}")
-        self._bytes += length
-        if self._bytes > self._max:
-            raise ProtocolError(f"a message of more than {self._max} bytes")
+    def _refusal(self, flags: int) -> ProtocolError:
         if len(self._frames) >= FRAMES_MAX:
-            raise ProtocolError(f"a message of more than {FRAMES_MAX} frames")
+            return ProtocolError(f"a message of more than {FRAMES_MAX} frames")
+        if flags > (_COMMAND | _LONG) or flags == (_COMMAND | _MORE):
+            return ProtocolError(f"a frame with the flags {flags:#x}")
+        return ProtocolError(f"a message of more than {self._max} bytes")
 
     def _take(self, flags: int, frame: bytes) -> None:
+        """A frame that came in pieces."""
         if flags & _COMMAND:
             self._bytes -= len(frame)
             self.commands.append(frame)

@@ -32,8 +32,8 @@ _SIGNATURE: Final = zmtp.GREETING[:1]
 
 class Connection:
     __slots__ = (
-        "_answers", "_greeting", "_held", "_low", "_pieces", "_reader", "_socket", "closed", "due",
-        "fd", "more", "number", "requests", "since", "watched", "welcome", "where",
+        "_answers", "_greeting", "_held", "_low", "_reader", "_socket", "closed", "due",
+        "fd", "more", "number", "requests", "since", "waiting", "watched", "welcome", "where",
     )  # fmt: skip
 
     def __init__(self, made: socket.socket, number: int, where: str, since: float) -> None:
@@ -58,8 +58,8 @@ class Connection:
         self._greeting = b""
         self._reader = zmtp.Reader(FRAME_BYTES_MAX)
         self._low = 1
-        #: What waits, and whether it is the last of an answer.
-        self._pieces: list[tuple[memoryview, bool]] = []
+        #: What waits to be written, and whether it is the last of an answer.
+        self.waiting: list[tuple[memoryview, bool]] = []
         self._answers = 0
         self._held = 0
 
@@ -80,7 +80,17 @@ class Connection:
         size = len(data)
         if not size:
             raise EOFError
-        self._feed(data)
+        if self.welcome:  # as `_take` does, without a call
+            reader.feed(data)
+            if reader.commands:
+                self._obey()
+            requests = reader.messages
+            if requests:
+                reader.messages = []
+                requests.reverse()
+                self.requests = requests
+        else:
+            self._meet(data)
         if size == asked:
             self.more = True
             if reader.lacks:  # the rest of a long frame is likely to be there
@@ -96,7 +106,7 @@ class Connection:
             self.more = False
             return 0
         if data:  # an end is seen by the next read
-            self._feed(data)
+            self._take(data)
             self.more = len(data) == asked
         return len(data)
 
@@ -107,22 +117,23 @@ class Connection:
             self._low = low
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, low)
 
-    def _feed(self, data: bytes) -> None:
+    def _meet(self, data: bytes) -> None:
+        """The handshake, and what may follow it at once."""
+        data = self._greeted(data)
+        if data:
+            self._take(data)
+
+    def _take(self, data: bytes) -> None:
+        """Puts what is in it behind what is there."""
         reader = self._reader
-        if not self.welcome and (data := self._greeted(data)) == b"":
-            return
         reader.feed(data)
         if reader.commands:
             self._obey()
         if reader.messages:
             if not self.welcome:
                 raise ProtocolError("a message before READY")
-            requests = reader.messages
+            self.requests = reader.messages[::-1] + self.requests
             reader.messages = []
-            if self.requests:  # of the piece before
-                requests = self.requests[::-1] + requests
-            requests.reverse()
-            self.requests = requests
 
     def _greeted(self, data: bytes) -> bytes:
         """Takes the greeting off what comes first; ours stands in the socket since it came."""
@@ -155,11 +166,6 @@ class Connection:
     # --- writing --------------------------------------------------------------------------
 
     @property
-    def waits(self) -> bool:
-        """Whether something is to be written."""
-        return bool(self._pieces)
-
-    @property
     def stalled(self) -> bool:
         """Whether so much waits to be written that nothing more is to be read."""
         return self._held >= PEER_BYTES_MAX // 2 or self._answers >= PEER_MESSAGES_MAX // 2
@@ -172,7 +178,7 @@ class Connection:
         if len(pieces) > _BUFFERS_MAX:
             pieces = [b"".join(pieces)]
         sent = 0
-        if self._pieces:
+        if self.waiting:
             if self._answers >= PEER_MESSAGES_MAX:
                 return False
             if self._held + sum(map(len, pieces)) > PEER_BYTES_MAX:
@@ -199,7 +205,7 @@ class Connection:
             if sent >= size:
                 sent -= size
                 continue
-            self._pieces.append((memoryview(piece)[sent:], place == last))
+            self.waiting.append((memoryview(piece)[sent:], place == last))
             self._held += size - sent
             self._answers += place == last
             sent = 0
@@ -207,21 +213,21 @@ class Connection:
     def flush(self) -> None:
         """Writes what waits, as far as the kernel takes it. Raises OSError at the end."""
         try:
-            sent = self._socket.sendmsg([piece for piece, _ in self._pieces[:_BUFFERS_MAX]])
+            sent = self._socket.sendmsg([piece for piece, _ in self.waiting[:_BUFFERS_MAX]])
         except BlockingIOError:
             return
         self._held -= sent
         gone = 0
-        for piece, last in self._pieces:
+        for piece, last in self.waiting:
             if sent < len(piece):
                 break
             sent -= len(piece)
             gone += 1
             self._answers -= last
-        del self._pieces[:gone]
+        del self.waiting[:gone]
         if sent:
-            piece, last = self._pieces[0]
-            self._pieces[0] = piece[sent:], last
+            piece, last = self.waiting[0]
+            self.waiting[0] = piece[sent:], last
 
     # --- the end --------------------------------------------------------------------------
 
@@ -230,7 +236,7 @@ class Connection:
         self.more = False
         self.watched = 0
         self.requests = []
-        self._pieces = []
+        self.waiting = []
         self._socket.close()
 
     def leave(self) -> None:

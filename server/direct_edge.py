@@ -118,7 +118,15 @@ class DirectEdge(Edge[Connection]):
                 connection.due = False
                 continue
             if not connection.requests:
-                read_bytes += self._read(connection)
+                try:
+                    read_bytes += connection.read()
+                except (OSError, EOFError, ProtocolError) as error:
+                    self._drop(connection, str(error) or "it has gone")
+                    continue
+                if connection.number in self._strangers and connection.welcome:
+                    del self._strangers[connection.number]
+                if connection.waiting:
+                    self._watch(connection)
             if connection.requests:
                 frames = connection.requests.pop()
                 taken += 1
@@ -144,7 +152,7 @@ class DirectEdge(Edge[Connection]):
             why = "the caller has gone" if connection is None else "the caller does not read"
             log.debug("answer not sent", extra=fields(why=why))
             return False
-        if connection.waits:
+        if connection.waiting:
             self._watch(connection)
         return True
 
@@ -167,7 +175,7 @@ class DirectEdge(Edge[Connection]):
         self._listener.close()
         until = time.monotonic() + FLUSH_MS / 1000
         for connection in list(self._by_number.values()):
-            if not connection.waits:
+            if not connection.waiting:
                 self._forget(connection)
                 connection.leave()
         while self._by_number and (left := until - time.monotonic()) > 0:
@@ -175,7 +183,7 @@ class DirectEdge(Edge[Connection]):
                 if (slow := self._by_fd.get(fd)) is None:
                     continue
                 self._stir(slow, events & ~_IN)
-                if not slow.closed and not slow.waits:
+                if not slow.closed and not slow.waiting:
                     self._forget(slow)
                     slow.leave()
         for connection in list(self._by_number.values()):
@@ -219,28 +227,9 @@ class DirectEdge(Edge[Connection]):
             except EOFError:
                 self._drop(connection, "it has gone")
 
-    def _read(self, connection: Connection) -> int:
-        if connection.closed:
-            return 0
-        try:
-            size = connection.read()
-        except EOFError:
-            self._drop(connection, "it has gone")
-        except OSError as error:
-            self._drop(connection, error.strerror or str(error))
-        except ProtocolError as error:
-            self._drop(connection, error.message)
-        else:
-            if connection.welcome and self._strangers:
-                self._strangers.pop(connection.number, None)
-            if connection.waits:
-                self._watch(connection)
-            return size
-        return 0
-
     def _stir(self, connection: Connection, events: int) -> None:
         """Writes on to who has room again, and lets go of who is not there any more."""
-        if events & _OUT and connection.waits:
+        if events & _OUT and connection.waiting:
             try:
                 connection.flush()
             except OSError as error:
@@ -255,7 +244,7 @@ class DirectEdge(Edge[Connection]):
 
     def _watch(self, connection: Connection) -> None:
         """What is to happen next with it."""
-        wanted = _OUT if connection.waits else 0
+        wanted = _OUT if connection.waiting else 0
         if not connection.stalled:
             wanted |= _IN
         if wanted != connection.watched:

@@ -364,7 +364,7 @@ def test_who_reads_nothing_pins_so_much_and_holds_up_nobody(rig: EdgeRig) -> Non
 
         # Once there is room it is read again.
         assert rids(rig.until(all_heard) + rig.until(lambda: True)) == [2]
-        assert not connection.waits
+        assert not connection.waiting
         assert rig.edge.send(caller, DONE, ())
 
 
@@ -486,7 +486,7 @@ def test_a_close_flushes() -> None:
     assert rig.edge.send(received.caller, DONE, [bytes(MIB)] * 16)
     assert rig.edge.send(received.caller, DONE, ())
     raw.ask(2)  # never taken: it must not cost the answers
-    assert rig.edge._by_number[1].waits
+    assert rig.edge._by_number[1].waiting
     pid = os.fork()
     if not pid:  # the other end, which reads while the edge closes
         try:
