@@ -25,6 +25,7 @@ _MORE: Final = 1
 _LONG: Final = 2
 _COMMAND: Final = 4
 _SHORT_MAX: Final = 255
+_READY: Final = b"\x05READY"
 _PING: Final = b"\x04PING"
 _PONG: Final = b"\x04PONG"
 #: A ping's name and its time to live; what follows is to be sent back, up to 16 bytes of it.
@@ -34,12 +35,28 @@ _CONTEXT_MAX: Final = 16
 
 def ready(kind: bytes) -> bytes:
     """The second thing that either end says: which kind of socket it is."""
-    body = b"\x05READY" + _property(b"Socket-Type", kind) + _property(b"Identity", b"")
+    body = _READY + _property(b"Socket-Type", kind) + _property(b"Identity", b"")
     return bytes((_COMMAND, len(body))) + body
 
 
 def _property(name: bytes, value: bytes) -> bytes:
     return bytes((len(name),)) + name + len(value).to_bytes(4, "big") + value
+
+
+def kind_of(command: bytes) -> bytes:
+    """The kind of socket that the other end's READY names; anything else is a ProtocolError."""
+    if not command.startswith(_READY):
+        raise ProtocolError(f"{command[:20]!r} in place of READY")
+    place = len(_READY)
+    while place < len(command):
+        start = place + 1 + command[place]
+        end = start + 4 + int.from_bytes(command[start : start + 4], "big")
+        if end > len(command):
+            break
+        if command[place + 1 : start].lower() == b"socket-type":
+            return command[start + 4 : end]
+        place = end
+    raise ProtocolError("READY without a Socket-Type")
 
 
 def pong(command: bytes) -> bytes | None:
@@ -118,6 +135,8 @@ class Reader:
             data = self._head + data
             self._head = b""
         size = len(data)
+        frames = self._frames
+        # Written out, and not in functions: every request and every answer comes through here.
         while size - place >= 2:
             flags = data[place]
             if flags & _LONG:
@@ -128,27 +147,40 @@ class Reader:
             else:
                 start = place + 2
                 length = data[place + 1]
-            self._check(flags, length)
+            total = self._bytes + length
+            if flags > (_COMMAND | _LONG) or flags == (_COMMAND | _MORE) or total > self._max:
+                raise self._refusal(flags)
             end = start + length
             if end > size:
                 self._flags = flags
+                self._bytes = total
                 self._parts = [data[start:]]
                 self.lacks = end - size
                 return
-            self._take(flags, data[start:end])
             place = end
+            if flags & _COMMAND:
+                self.commands.append(data[start:end])
+                continue
+            frames.append(data[start:end])
+            if flags & _MORE:
+                self._bytes = total
+                if len(frames) >= FRAMES_MAX:
+                    raise self._refusal(flags)
+            else:
+                self.messages.append(frames)
+                self._frames = frames = []
+                self._bytes = 0
         self._head = data[place:]
 
-    def _check(self, flags: int, length: int) -> None:
-        if flags > (_COMMAND | _LONG) or (flags & _COMMAND and flags & _MORE):
-            raise ProtocolError(f"a frame with the flags {flags:#x}")
-        self._bytes += length
-        if self._bytes > self._max:
-            raise ProtocolError(f"a message of more than {self._max} bytes")
+    def _refusal(self, flags: int) -> ProtocolError:
         if len(self._frames) >= FRAMES_MAX:
-            raise ProtocolError(f"a message of more than {FRAMES_MAX} frames")
+            return ProtocolError(f"a message of more than {FRAMES_MAX} frames")
+        if flags > (_COMMAND | _LONG) or flags == (_COMMAND | _MORE):
+            return ProtocolError(f"a frame with the flags {flags:#x}")
+        return ProtocolError(f"a message of more than {self._max} bytes")
 
     def _take(self, flags: int, frame: bytes) -> None:
+        """A frame that came in pieces."""
         if flags & _COMMAND:
             self._bytes -= len(frame)
             self.commands.append(frame)

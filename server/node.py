@@ -23,7 +23,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from importlib.metadata import version
-from typing import Final
+from typing import Any, Final
 
 import zmq
 
@@ -45,6 +45,8 @@ from .audit import Audit, audited
 from .clock import Clock
 from .compaction import Compaction
 from .config import LEARNERS_DEFAULT, Config
+from .direct_edge import DirectEdge
+from .edge import ROUND_MESSAGES_MAX, Caller, Edge, Received
 from .engine.state import Answered
 from .figures import Figures, Labels, of_queues
 from .inbox import Asked, Inbox
@@ -56,7 +58,7 @@ from .quota import Quotas
 from .space import Space
 from .timing import Timing
 from .who import NOBODY, Who
-from .zmq_edge import ROUND_MESSAGES_MAX, Caller, Received, ZmqEdge
+from .zmq_edge import ZmqEdge
 
 log = logging.getLogger(__name__)
 
@@ -98,10 +100,7 @@ class Node:
         self._inbox = Inbox()
         self._views: queue.SimpleQueue[View] = queue.SimpleQueue()
         self._quotas = Quotas(config, self._started_us)
-        self._edge = ZmqEdge(
-            config.zmq_address, access, directory.keys if config.tls_cert else None, audit,
-            config.connections_max,
-        )  # fmt: skip
+        self._edge = _edge(config, directory, access, audit)
         try:
             self._peers = PeerEdge(
                 config.peer_address, directory.keys, directory.cluster, directory.node
@@ -124,6 +123,7 @@ class Node:
         self._thread = threading.Thread(target=self._run, name="weft-node", daemon=True)
         self._stopping = False
         self._again = False  # a send has put something back: no waiting before the next round
+        self._due = 0  # when the loom has something to do although nobody asks
         self._commits = 0
         self._look_at = 0
         self._labels = Labels()
@@ -221,13 +221,13 @@ class Node:
     def _run(self) -> None:
         try:
             poller = zmq.Poller()
-            for source in (self._edge.socket, self._peers.socket, self._inbox.fd):
+            for source in (self._edge.source, self._peers.socket, self._inbox.fd):
                 poller.register(source, zmq.POLLIN)
             while not self._stopping:
                 self._round(dict(poller.poll(self._patience_ms())))
             self._hand_over(poller)
             self._loom.drain()
-            self._round({self._edge.socket: 1, self._inbox.fd: 1})
+            self._round({self._edge.source: 1, self._inbox.fd: 1})
         except Exception as error:
             self.failure = error
             if isinstance(error, StorageError):  # the disk's fault: its message says all
@@ -258,8 +258,10 @@ class Node:
         """How long the network may be waited for; rounded up, or the last millisecond spins."""
         if self._again:
             self._again = False
+            self._due = 0
             return 0
-        wait_us = self._loom.next_due() - self._clock.now_us()
+        self._due = self._loom.next_due()
+        wait_us = self._due - self._clock.now_us()
         return max(0, -(-wait_us // 1000))
 
     def _round(self, ready: Mapping[object, int]) -> None:
@@ -267,10 +269,13 @@ class Node:
         began = time.perf_counter()
         loom, now = self._loom, self._clock.now_us()
         received: Sequence[Received] = ()
-        if self._edge.socket in ready:
+        if self._edge.source in ready:
             received = self._edge.receive()
-            if len(received) == len(ready) == 1 and self._lone_push(received[0], now, began):
-                return
+            if len(ready) == 1:
+                if len(received) == 1 and self._lone_push(received[0], now, began):
+                    return
+                if not received and now < self._due:  # a ping, a piece of a request, a newcomer
+                    return
         loom.begin(now)
         loom.set_full(self._space.look(now))
         if self._peers.socket in ready:
@@ -292,6 +297,7 @@ class Node:
             self._know(loom.view)
         if now >= self._look_at:
             self._look_at = now + _LOOK_US
+            self._edge.tend()
             led = sum(each.bytes for each in loom.engine.state.queues.values())
             # What it follows is about as large, replica by replica, as what it leads.
             live = led * loom.holds // loom.leads if loom.leads else self._store.size_bytes()
@@ -441,6 +447,16 @@ class Node:
             self._clock.now_us() // 1000,
             self._peers.pings,
         )
+
+
+def _edge(
+    config: Config, directory: DataDirectory, access: Access | None, audit: Audit | None
+) -> Edge[Any]:
+    """The data path's: ZeroMQ's library where it is encrypted, and nothing in between where not."""
+    where, most = config.zmq_address, config.connections_max
+    if config.tls_cert:
+        return ZmqEdge(where, access, directory.keys, audit, most)
+    return DirectEdge(where, access, audit, most)
 
 
 def _unfit(request: wire.Join) -> wire.Failure | None:

@@ -32,8 +32,8 @@ from weft.proto.wire import MALFORMED
 
 from .address import Address
 from .doorkeeper import DOMAIN, Doorkeeper
+from .edge import ROUND_BYTES_MAX, ROUND_MESSAGES_MAX
 from .log import fields
-from .zmq_edge import ROUND_BYTES_MAX, ROUND_MESSAGES_MAX
 
 log = logging.getLogger(__name__)
 

@@ -16,8 +16,8 @@ from weft.errors import InvalidArgument, Unavailable
 from weft.persistence.keys import Keys, make_keys
 from weft.server import peers
 from weft.server.address import Address
+from weft.server.edge import ROUND_MESSAGES_MAX
 from weft.server.peers import PeerEdge, check_peer
-from weft.server.zmq_edge import ROUND_MESSAGES_MAX
 
 CLUSTER = "c" * 32
 ANY_PORT = Address("127.0.0.1", 0)

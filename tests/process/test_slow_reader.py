@@ -19,7 +19,7 @@ from tests.process.live_node import LiveNode
 from tests.process.wire_client import WireClient
 from weft.limits import MIB
 from weft.proto import wire
-from weft.server.zmq_edge import PEER_BYTES_MAX
+from weft.server.edge import PEER_BYTES_MAX
 
 pytestmark = pytest.mark.process
 

@@ -93,7 +93,7 @@ def test_zeromq_understands_it() -> None:
             while len(heard) < zmtp.GREETING_BYTES:
                 heard += connection.recv(zmtp.GREETING_BYTES - len(heard))
             zmtp.check_greeting(heard)
-            # The library may pass over what comes before its own READY is out.
+            # What comes before its own READY, the library may pass over: one after the other.
             connection.sendall(zmtp.ready(b"DEALER"))
             reader = zmtp.Reader(MESSAGES_MAX)
             while not reader.commands:
@@ -108,3 +108,14 @@ def test_zeromq_understands_it() -> None:
             assert reader.messages == [sent]
     finally:
         context.destroy(0)
+
+
+def test_a_ready_names_its_kind() -> None:
+    ready = zmtp.ready(b"DEALER")[2:]
+    assert zmtp.kind_of(ready) == b"DEALER"
+    assert zmtp.kind_of(ready.replace(b"Socket-Type", b"socket-type")) == b"DEALER"
+    for length in range(len(ready) - len(b"\x08Identity\0\0\0\0")):
+        with pytest.raises(ProtocolError, match="READY"):
+            zmtp.kind_of(ready[:length])
+    with pytest.raises(ProtocolError, match="in place of READY"):
+        zmtp.kind_of(b"\x05ERROR\x04went")

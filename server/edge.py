@@ -1,0 +1,131 @@
+"""What the data path's two edges share: their limits, and what a request is before a node sees it.
+
+`zmq_edge` has ZeroMQ's library at its sockets and serves where connections are encrypted;
+`direct_edge` has the sockets itself. Frames are checked while they are decoded; what is not a
+request is answered with a PROTOCOL failure and forgotten. An answer that cannot be sent (the caller
+has gone, or never reads) is not kept: the caller asks again if it still cares, and what a pop had
+lent goes back to its queue at once.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+import msgspec
+
+from weft.errors import Refused, Unavailable
+from weft.limits import BATCH_BYTES_MAX, MIB, POP_BYTES_MAX
+from weft.proto import wire
+
+from .access import Access
+from .address import Address
+from .audit import Audit, audited
+from .who import NOBODY, Who
+
+#: Requests that a caller may have waiting here before TCP holds it back, and answers that may wait
+#: for it: together with the frame size they bound what one connection can pin.
+PEER_MESSAGES_MAX: Final = 256
+#: A batch and its head, with room.
+FRAME_BYTES_MAX: Final = BATCH_BYTES_MAX + MIB
+#: One round takes at most this much from the network, so that answers stay prompt and the
+#: free-space reserve cannot be passed between two looks at the disk.
+ROUND_MESSAGES_MAX: Final = 64
+ROUND_BYTES_MAX: Final = 16 * MIB
+#: Answers on their way to one caller, in bytes: 256 answers of 8 MiB would be 2 GiB for one caller
+#: that never reads.
+PEER_BYTES_MAX: Final = 8 * POP_BYTES_MAX
+#: Connections that wait for the node to look at them.
+BACKLOG: Final = 1024
+#: How long a node that stops waits for the last answers to leave.
+FLUSH_MS: Final = 500
+
+
+class Caller(NamedTuple):
+    """Who asked: a connection, by a name that no other one gets, and its number for the request."""
+
+    peer: bytes | int
+    rid: int
+
+
+class Received(NamedTuple):
+    caller: Caller
+    request: wire.AnyRequest
+    payload: Sequence[bytes]
+    who: Who
+
+
+#: By what an edge can tell where a request came from.
+Origin = TypeVar("Origin")
+
+
+class Edge(ABC, Generic[Origin]):
+    #: Where it listens.
+    address: Address
+    #: What the node's poller watches: a ZeroMQ socket or a descriptor.
+    source: Any
+
+    def __init__(self, access: Access | None, audit: Audit | None) -> None:
+        self._access = access
+        self._audit = audit
+
+    @abstractmethod
+    def receive(self) -> list[Received]:
+        """What has come, up to a round's worth."""
+
+    @abstractmethod
+    def send(self, caller: Caller, answer: wire.AnyAnswer, payload: Sequence[bytes]) -> bool:
+        """Whether it went out."""
+
+    @abstractmethod
+    def look(self) -> None:
+        """After a round's answers: may see what has come in the meantime."""
+
+    @abstractmethod
+    def tend(self) -> None:
+        """About once a second: what has taken too long."""
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    @abstractmethod
+    def _where(self, origin: Origin) -> str:
+        """The other end's address."""
+
+    def _request(self, peer: bytes | int, frames: list[bytes], origin: Origin) -> Received | None:
+        """The request in these frames; None for what was refused, which has been said."""
+        try:
+            call = wire.decode_call(frames[0])
+            if call.version != wire.WIRE_VERSION:
+                raise msgspec.ValidationError(
+                    f"wire version {call.version}, this node speaks {wire.WIRE_VERSION}"
+                )
+        except (*wire.MALFORMED, IndexError) as error:
+            failure = wire.Failure("PROTOCOL", f"not a request: {error}", False)
+            self.send(Caller(peer, 0), failure, ())
+            return None
+        request = call.request
+        principal = None
+        if self._access is not None:
+            try:
+                principal = self._access.check(call.token, request)
+            except Refused as error:
+                failure = wire.Failure(error.code, error.message, error.retriable)
+                self.send(Caller(peer, call.rid), failure, ())
+                if self._audit is not None:
+                    whose = Who(self._access.whose(call.token), self._where(origin))
+                    self._audit.refused(whose, request, error)
+                return None
+        who = Who(principal) if principal is not None else NOBODY
+        # Where from costs more than all else: only if it is noted.
+        if self._audit is not None and type(request) is not wire.Push and audited(request):
+            who = Who(principal, self._where(origin))
+        return Received(Caller(peer, call.rid), request, frames[1:], who)
+
+
+def cannot_listen(address: Address, why: str) -> Unavailable:
+    return Unavailable(
+        f"cannot listen on {address} for ZeroMQ: {why}. Stop what is using it, or give another "
+        "address with --zmq-listen"
+    )

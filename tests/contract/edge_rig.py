@@ -1,0 +1,128 @@
+"""An edge of the data path whose node is the test, and the other ends of its connections."""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Final
+
+from weft.proto import wire, zmtp
+from weft.server.address import Address
+from weft.server.direct_edge import DirectEdge
+from weft.server.edge import Received
+
+#: Only a hang is longer.
+PATIENCE_S: Final = 60.0
+HANDSHAKE: Final = zmtp.GREETING + zmtp.ready(b"DEALER")
+DONE: Final = wire.Done(7)
+
+
+class EdgeRig:
+    """An edge whose node is the test."""
+
+    def __init__(self, connections_max: int = 1000) -> None:
+        self.edge = DirectEdge(Address("127.0.0.1", 0), connections_max=connections_max)
+        self._stack = ExitStack()
+
+    def turn(self, wait_s: float = 0.0) -> list[Received]:
+        """A round: what a node would take."""
+        poller = select.poll()
+        poller.register(self.edge.source, select.POLLIN)
+        return self.edge.receive() if poller.poll(wait_s * 1000) else []
+
+    def until(self, done: Callable[[], bool]) -> list[Received]:
+        """Rounds until it is so; all that they took."""
+        received: list[Received] = []
+        end = time.monotonic() + PATIENCE_S
+        while not done():
+            assert time.monotonic() < end, "it did not happen in time"
+            received += self.turn(0.01)
+        return received
+
+    def take(self, count: int) -> list[Received]:
+        received: list[Received] = []
+        end = time.monotonic() + PATIENCE_S
+        while len(received) < count:
+            assert time.monotonic() < end, f"{len(received)} of {count} came"
+            received += self.turn(0.01)
+        return received
+
+    def raw(self, first: bytes = HANDSHAKE) -> Raw:
+        return self._stack.enter_context(Raw(self, first))
+
+    @property
+    def open(self) -> int:
+        return len(self.edge._by_number)
+
+    def close(self) -> None:
+        self.leave()
+        self.edge.close()
+
+    def leave(self) -> None:
+        self._stack.close()
+
+
+class Raw:
+    """The other end of one connection, byte by byte."""
+
+    def __init__(self, rig: EdgeRig, first: bytes) -> None:
+        self.socket = socket.create_connection(rig.edge.address, PATIENCE_S)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._rig = rig
+        self.reader = zmtp.Reader(1 << 30)
+        self._greeting = b""
+        self.ended = False
+        if first:
+            self.socket.sendall(first)
+            rig.turn(PATIENCE_S)
+            rig.turn(0.05)
+
+    def __enter__(self) -> Raw:
+        return self
+
+    def __exit__(self, *why: object) -> None:
+        self.socket.close()
+
+    def ask(self, rid: int, *payload: bytes) -> None:
+        self.socket.sendall(asked(rid, *payload))
+
+    def hear(self) -> None:
+        """Reads what is there."""
+        self.socket.setblocking(False)
+        try:
+            data = self.socket.recv(1 << 20)
+            self.ended = not data
+        except BlockingIOError:
+            return
+        except ConnectionResetError:
+            self.ended = True
+            return
+        finally:
+            self.socket.settimeout(PATIENCE_S)
+        lacks = zmtp.GREETING_BYTES - len(self._greeting)
+        self._greeting += data[:lacks]
+        if data[lacks:]:
+            self.reader.feed(data[lacks:])
+
+    def answers(self, count: int) -> list[tuple[int, list[bytes]]]:
+        """So many answers, each with the number that it is for."""
+
+        def heard() -> bool:
+            self.hear()
+            return len(self.reader.messages) >= count
+
+        assert self._rig.until(heard) == []
+        messages, self.reader.messages = self.reader.messages, []
+        return [(wire.decode_reply(first).rid, payload) for first, *payload in messages]
+
+    def gone(self) -> bool:
+        self.hear()
+        return self.ended
+
+
+def asked(rid: int, *payload: bytes) -> bytes:
+    call = wire.encode(wire.Call(wire.WIRE_VERSION, rid, wire.Status()))
+    return b"".join(zmtp.message([call, *payload]))
