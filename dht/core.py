@@ -115,7 +115,9 @@ class Core:
         self._unapplied: set[int] = set()  # replicas with committed entries that are not applied
         self._steward = Steward(self)
         self._confirmations = Confirmations(self)
+        #: When a node was last heard; one that never was, since it was first looked for.
         self.heard: dict[str, int] = {}
+        self._awaited: dict[str, int] = {}  # the latter alone
         #: Whether this node's disk is at its reserve, and whose else is.
         self.full = False
         self.full_peers: set[str] = set()
@@ -474,9 +476,15 @@ class Core:
         stopped = member is not None and member.state == "stopped"
         return not stopped and self.now - self.heard.get(node, 0) < self.pace.suspect
 
+    def met(self, node: str) -> bool:
+        """Whether it was heard lately indeed. Who was not heard yet is given some time before it is
+        suspected; that is no reason to leave anything to it."""
+        return self.alive(node) and self.heard.get(node) != self._awaited.get(node)
+
     def _suspect(self) -> None:
         for node in self.view.members:
-            self.heard.setdefault(node, self.now)
+            if node not in self.heard:
+                self.heard[node] = self._awaited[node] = self.now
             if self.alive(node) or self.now < self._suspected.get(node, 0):
                 continue
             epochs = {

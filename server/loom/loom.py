@@ -40,7 +40,7 @@ from .errands import Errands
 from .held import UNKNOWN, Held
 from .keeping import Keeping
 from .lists import Lists
-from .members import join, leave
+from .members import join, leave, retire
 from .news import News
 from .places import of_batch, places
 from .popping import Popping
@@ -101,7 +101,7 @@ class Loom:
         #: A time before which there is nothing to do but what is asked; 0: not known.
         self._idle_until = 0
         self._deferred: dict[int, dict[bytes, bytes | None]] = {}
-        self._held = Held()
+        self._held = Held(pace.suspect)
         self._errands = Errands(self)
         self._errands_view = 0
         self._lists = Lists(self)
@@ -152,6 +152,8 @@ class Loom:
         self.core.begin(now)
         self.engine.begin(now)
         self._errands.begin(now)
+        if now >= self._held.ask_at:
+            self._ask_again()
 
     def handle(
         self, request: wire.AnyRequest, payload: Sequence[bytes], to: object, *, plain: bool
@@ -422,28 +424,8 @@ class Loom:
             self._errands.give_back(node, queue, receipts)
 
     def retire(self) -> bool:
-        """Others are to go on without this node; whether there is still something to hand over.
-
-        Where enough others are there, it leaves the sync set, or they would wait for it until they
-        suspect it. Where they are not, its copy is needed again soon: only the lead is given away.
-        """
-        core, view = self.core, self.view
-        epochs: dict[int, int] = {}
-        promoted: dict[int, str] = {}
-        for number, place in enumerate(view.places):
-            others = [n for n in place.sync if n != self.node and self.alive(n)]
-            if self.node not in place.sync or not others:
-                continue
-            if len(others) + sum(map(self.alive, place.learners)) >= view.min_sync:
-                epochs[number] = place.epoch
-            elif place.primary == self.node:
-                promoted[number] = others[0]
-        if core.proposer.idle:
-            if epochs:
-                core.wish(views.retire(self.node, epochs))
-            for number, second in promoted.items():
-                core.wish(views.promote(number, view.places[number].epoch, second))
-        return bool(epochs or promoted)
+        """Others are to go on without this node; whether there is still something to hand over."""
+        return retire(self)
 
     def drain(self) -> None:
         """The node is stopping: nobody waits any longer."""
@@ -559,22 +541,30 @@ class Loom:
         deletes = [key for key, value in changes if value is None]
         self.core.pending.add(number, _LATER, Changes(puts, deletes, []))
 
-    def _hold(self, answered: Answered) -> None:
+    def _ask_again(self) -> None:
+        """What others said long ago, of who leads, is not enough for an answer that leaves now."""
+        for answered, patience in self._held.old(self.now):
+            if isinstance(answered.answer, wire.Popped):
+                self.engine.release(answered.answer.lent)
+            self._hold(answered, patience)
+
+    def _hold(self, answered: Answered, patience: int = 0) -> None:
         needs: dict[int, int] = {}
         lends, rests_on = isinstance(answered.answer, wire.Popped), answered.rests_on
         if isinstance(answered.answer, wire.Pushed) and self.core.catalogue in self._led:
             rests_on = {*rests_on, self.core.catalogue}  # its queue may be new, not committed yet
         for number in rests_on:
             replica = self.core.replicas.get(number)
-            if replica is None or number not in self._led or not replica.serving:
+            # Between two epochs that it leads, what is held already waits for the second one.
+            if replica is None or number not in self._led or not (replica.serving or patience):
                 self._fail(answered)
                 return
             if replica.committed < replica.log.end:
                 needs[number] = replica.log.end
-            if (lends or answered.sure) and replica.needed:
+            if (lends or answered.sure) and (replica.needed or not replica.serving):
                 needs[~number] = self.core.confirm(number)
         if needs:
-            self._held.add(answered, needs)
+            self._held.add(answered, needs, self.now, patience)
             if isinstance(answered.answer, wire.Popped):
                 self.engine.hold(answered.answer.lent)
         else:

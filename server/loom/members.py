@@ -1,4 +1,5 @@
-"""Joining and leaving, as errands: the view is asked for, and looked at until it says so."""
+"""Joining and leaving, as errands: the view is asked for, and looked at until it says so. And how
+a node that stops hands over."""
 
 from __future__ import annotations
 
@@ -66,3 +67,30 @@ def leave(house: House, request: wire.Leave) -> Errand:
                 core.wish(views.require(len(rest)))
             core.wish(views.mark(request.node, "leaving"))
         yield Pause()
+
+
+def retire(house: House) -> bool:
+    """Others are to go on without this node; whether there is still something to hand over.
+
+    Where enough others are there, it leaves the sync set, or they would wait for it until they
+    suspect it. Where they are not, its copy is needed again soon: only the lead is given away.
+    Nothing is left to a node that was not heard yet: it may be gone for ever, and with it the last
+    copy that counts.
+    """
+    core, view = house.core, house.core.view
+    epochs: dict[int, int] = {}
+    promoted: dict[int, str] = {}
+    for number, place in enumerate(view.places):
+        others = [n for n in place.sync if n != core.node and core.met(n)]
+        if core.node not in place.sync or not others:
+            continue
+        if len(others) + sum(map(core.met, place.learners)) >= view.min_sync:
+            epochs[number] = place.epoch
+        elif place.primary == core.node:
+            promoted[number] = others[0]
+    if core.proposer.idle:
+        if epochs:
+            core.wish(views.retire(core.node, epochs))
+        for number, second in promoted.items():
+            core.wish(views.promote(number, view.places[number].epoch, second))
+    return bool(epochs or promoted)

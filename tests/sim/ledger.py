@@ -36,7 +36,7 @@ class Ledger:
         self.dead: set[Message] = set()
         self._places: dict[tuple[int, int], tuple[int, int]] = {}
         self._owners: dict[tuple[int, int], tuple[int, int]] = {}
-        self._settled: set[Message] = set()
+        self._settled: dict[Message, int] = {}  # when
         self._lent: dict[int, set[Message]] = {}  # by nonce
         self._lends: dict[Message, int] = {}
         self._pushed: dict[tuple[str, int, int], tuple[int, int]] = {}
@@ -49,7 +49,8 @@ class Ledger:
             if position not in answer.lost:
                 place = receipt.partition, receipt.lsn
                 for first, count in receipt.ranges:
-                    self._settled |= {(*place, index) for index in range(first, first + count)}
+                    for index in range(first, first + count):
+                        self._settled.setdefault((*place, index), self._world.now)
 
     def lent(self, machine: Machine, answer: wire.Popped, payload: Sequence[bytes]) -> None:
         """A pop's answer leaves the machine that lends, for a client or for another machine."""
@@ -66,8 +67,9 @@ class Ledger:
             indexes = range(lent.first, lent.first + lent.count)
             messages = {(lent.partition, lent.lsn, index) for index in indexes}
             self._lent[lent.nonce] = messages
+            known = self._knows(machine, lent)
             self._that(
-                not messages & self._settled,
+                all(self._settled.get(message, known + 1) > known for message in messages),
                 f"11: {machine.name} lends {lent}, which was acked",
             )
             self._once(lent, batch)
@@ -76,6 +78,17 @@ class Ledger:
                 self._in_order(machine, lent, batch)
             for message in messages:
                 self._lends[message] = self._lends.get(message, 0) + 1
+
+    def _knows(self, machine: Machine, lent: wire.Lent) -> int:
+        """Until when whoever lends something must know what became of it: until now. But a node
+        that was replaced and could not hear of it knows what was so when it last asked the others,
+        which is after it took the message, and not long ago."""
+        now, number = self._world.now, lent.partition
+        own, newest = machine.loom.view.places[number], self._world.newest_view.places[number]
+        if own.epoch >= newest.epoch:
+            return now
+        asked_at, patience = self.line.asked.get(lent.nonce, (now, 0))
+        return max(asked_at, now - patience)
 
     def _queue_of(self, lent: wire.Lent) -> Used:
         return self.batches[lent.producer, lent.batch].queue

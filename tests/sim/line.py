@@ -37,6 +37,8 @@ class Line:
     def __init__(self, world: World) -> None:
         self._world = world
         self._held: dict[int, int] = {}  # nonce -> when its answer began to wait
+        #: nonce -> when it was last asked who leads, and for how long the node trusts the answer.
+        self.asked: dict[int, tuple[int, int]] = {}
         self._left: dict[int, Lot] = {}  # by nonce
         self._received: list[Lot] = []
         #: What was lent and not yet acked, as far as its consumers tried: place -> body.
@@ -46,11 +48,15 @@ class Line:
 
     def started(self, machine: Machine) -> None:
         """From now on it is heard of when an answer is held back."""
-        engine = machine.loom.engine
+        engine, patience = machine.loom.engine, machine.loom.core.pace.suspect
         hold: Callable[[list[wire.Lent]], None] = engine.hold
 
         def held(lent: list[wire.Lent]) -> None:
-            self._held.update({one.nonce: self._world.now for one in lent})
+            now = self._world.now
+            for one in lent:
+                self._held.setdefault(one.nonce, now)
+                _, before = self.asked.get(one.nonce, (0, patience // 2))
+                self.asked[one.nonce] = now, 2 * before
             hold(lent)
 
         setattr(engine, "hold", held)  # noqa: B010

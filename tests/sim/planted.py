@@ -11,12 +11,14 @@ from contextlib import contextmanager
 from typing import Any
 
 from weft.dht.confirmation import Confirmations
+from weft.dht.core import Core
 from weft.dht.mutant import Mutant
 from weft.dht.replica import Replica
 from weft.proto import wire
 from weft.server.engine import in_order
 from weft.server.engine.dedup import DedupWindow
 from weft.server.engine.state import Answered, State
+from weft.server.loom.held import Held
 from weft.server.loom.loom import Loom
 from weft.server.loom.news import News
 
@@ -41,6 +43,11 @@ def _never_lost(loom: Loom, number: int) -> bool:
 
 def _no_barrier(confirmations: Confirmations, number: int) -> int:
     return 1 << 62
+
+
+def _never_old(held: Held, now: int) -> list[tuple[Answered, int]]:
+    """As if who leads could not change between a question and the answer to it."""
+    return []
 
 
 def _pending_not_needed(replica: Replica) -> list[str]:
@@ -80,6 +87,8 @@ _PLANTS: dict[str, tuple[object, str, Callable[..., Any] | property]] = {
     "trimmed_too_early": (Replica, "trim", _trims_all),
     "turn_ignored": (Loom, "_is_lost", _never_lost),
     "no_barrier": (Confirmations, "level", _no_barrier),
+    "late_word_counts": (Held, "old", _never_old),
+    "unheard_trusted": (Core, "met", Core.alive),
     "pending_not_asked": (Replica, "needed", property(_pending_not_needed)),
     "ordered_leases_lost": (in_order, "load", _no_leases),
     "dedup_by_clock": (DedupWindow, "expire", _expires_early),

@@ -45,7 +45,9 @@ def consumed(world: World, clients: Clients) -> str:
     if late:
         return f"batches {late[:5]} of {len(late)} were never acknowledged"
     for number, place in enumerate(world.newest_view.places):
-        if number not in world.machines[place.primary].loom._led:
+        primary = world.machines[place.primary]
+        # What a dead one led, it led when it died: what is there is on other disks, or comes back.
+        if not primary.up or number not in primary.loom._led:
             return f"{place.primary} does not serve partition {number}"
     for machine in _living(world):
         state = machine.loom.engine.state

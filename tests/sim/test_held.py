@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
 from weft.proto import wire
 from weft.server.engine.state import Answered
 from weft.server.loom.held import Held
 
 
 def _held() -> tuple[Held, Answered]:
-    held, answered = Held(), Answered("client", wire.Popped([]), (), {1, 2})
-    held.add(answered, {1: 5, 2: 3, ~2: 9})
+    held, answered = Held(1_000), Answered("client", wire.Popped([]), (), {1, 2})
+    held.add(answered, {1: 5, 2: 3, ~2: 9}, 70_000)
     return held, answered
 
 
@@ -37,3 +39,34 @@ def test_it_is_lost_once_and_never_goes_out_afterwards() -> None:
     assert held.committed(2, 3) == []
     assert held.committed(~2, 9) == []
     assert held.lost(2) == []
+
+
+def test_a_confirmation_is_good_for_so_long_and_then_asked_for_again_as_a_whole() -> None:
+    held, answered = _held()
+    assert held.committed(1, 5) == []
+    assert held.committed(~2, 9) == []
+    assert held.ask_at == 71_000
+    assert held.old(70_999) == []
+    assert held.old(71_000) == [(answered, 2_000)]
+    assert held.committed(2, 3) == [], "it is asked for again, whatever was said of it"
+    assert held.old(99_000) == []
+    held.add(answered, {~1: 6, ~2: 10}, 71_000, 2_000)
+    assert held.ask_at == 73_000
+    assert held.committed(~1, 6) == []
+    assert held.committed(~2, 10) == [answered]
+
+
+def test_what_was_let_go_is_not_asked_for_again() -> None:
+    held, _ = _held()
+    for place, lsn in ((1, 5), (2, 3), (~2, 9)):
+        held.committed(place, lsn)
+    assert held.old(71_000) == []
+    assert held.ask_at > 1 << 60
+
+
+@pytest.mark.parametrize("now", [71_000, 99_000])
+def test_a_change_needs_nobody_to_confirm_it(now: int) -> None:
+    held, answered = Held(1_000), Answered("client", wire.Done(), (), {1})
+    held.add(answered, {1: 5}, 70_000)
+    assert held.old(now) == []
+    assert held.committed(1, 5) == [answered]

@@ -38,6 +38,8 @@ DIRECTED = {
     "no_fence": "tests/sim/test_replica.py",
     "reused_ballot": "below, and tests/sim/test_register.py",
     "no_barrier": "tests/sim/test_stale.py",
+    "late_word_counts": "tests/sim/test_stale.py",
+    "unheard_trusted": "tests/sim/test_retire.py",
     "pending_not_asked": "tests/sim/test_stale.py",
     "strays_buried_early": "tests/sim/test_stale.py",
     "not_sure": "tests/sim/test_stale.py",

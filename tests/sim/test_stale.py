@@ -43,6 +43,48 @@ def test_without_the_barrier_it_lends_what_was_acked() -> None:
         _a_replaced_primary_is_asked()
 
 
+def _a_primary_freezes_with_its_answer() -> list[wire.AnyAnswer]:
+    """The other one has said that it leads, and it does not hear that before the other one leads,
+    has lent the same message and has taken its ack."""
+    stage = Stage(3, 1)
+    stage.make(stage.queue)
+    stage.push(0)
+    world, old = stage.world, stage.primary(0)
+    said: list[wire.AnyAnswer] = []
+    world.ask(old, wire.Pop("work", 1), (), lambda _, answer, __: said.append(answer), plain=False)
+    while not old.loom._held:
+        world.run(world.now + 10)
+    old.frozen_until = world.now + 6 * SECOND
+    world.run(world.now + 20_000)
+    assert any(f"{old.name}>" in line and "Confirm" in line for line in world.story[-20:])
+    stage.cut_off(old.name)
+    world.run(world.now + 4 * SECOND)
+    new = stage.primary(0)
+    assert new is not old
+    popped = stage.ask(new, wire.Pop("work", 1))
+    assert isinstance(popped, wire.Popped)
+    (lent,) = popped.lent
+    receipt = wire.Receipt(lent.partition, lent.lsn, lent.nonce, [(lent.first, lent.count)])
+    assert stage.ask(new, wire.Ack("work", [receipt])) == wire.Settled(1, 0, [])
+    assert world.now < old.frozen_until, "the story needs this"
+    world.run(old.frozen_until + SECOND)
+    assert any(f">{old.name} Confirmed" in line for line in world.story[-60:])
+    faults.heal(world)
+    world.run(world.now + 2 * SECOND)
+    return said
+
+
+def test_a_primary_that_was_frozen_asks_again_who_leads() -> None:
+    (said,) = _a_primary_freezes_with_its_answer()
+    assert isinstance(said, wire.Failure)
+    assert said.code == "UNAVAILABLE"
+
+
+def test_if_it_took_an_old_word_it_would_lend_what_was_acked() -> None:
+    with planted("late_word_counts"), pytest.raises(Violation, match="11: "):
+        _a_primary_freezes_with_its_answer()
+
+
 def _a_replaced_home_is_asked() -> wire.AnyAnswer | None:
     """What a subscription's old home says of a reservation that was given back at the new one. It
     changes nothing to say so: there is no entry that would have to be committed first."""
