@@ -176,8 +176,10 @@ class Connection:
 
     def send(self, pieces: Sequence[bytes]) -> bool:
         """Writes what belongs together, or keeps it; whether it did. Of an end the reader hears."""
-        if len(pieces) > _BUFFERS_MAX:
+        count = len(pieces)
+        if count > _BUFFERS_MAX:
             pieces = [b"".join(pieces)]
+            count = 1
         sent = 0
         if self.waiting:
             if self._answers >= PEER_MESSAGES_MAX:
@@ -186,7 +188,7 @@ class Connection:
                 return False
         else:
             try:
-                if len(pieces) == 1:
+                if count == 1:
                     sent = self._socket.send(pieces[0])
                     if sent == len(pieces[0]):
                         return True

@@ -83,7 +83,7 @@ class DirectEdge(Edge[Connection]):
         self._rest = os.eventfd(1, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._rests = False
         self._epoll.register(self._rest, 0)
-        self._by_number: dict[int, Connection] = {}
+        self._by_number: dict[int | bytes, Connection] = {}
         self._by_fd: dict[int, Connection] = {}
         #: Those that have not shaken hands, in the order in which they came.
         self._strangers: dict[int, Connection] = {}
@@ -135,15 +135,17 @@ class DirectEdge(Edge[Connection]):
                 line.append(connection)
             else:
                 connection.due = False
-        if bool(line) is not self._rests:
-            self._rests = not self._rests
-            self._epoll.modify(self._rest, _IN if self._rests else 0)
+        if line:
+            if not self._rests:
+                self._rests = True
+                self._epoll.modify(self._rest, _IN)
+        elif self._rests:
+            self._rests = False
+            self._epoll.modify(self._rest, 0)
         return received
 
     def send(self, caller: Caller, answer: wire.AnyAnswer, payload: Sequence[bytes]) -> bool:
-        peer = caller.peer
-        assert isinstance(peer, int)
-        connection = self._by_number.get(peer)
+        connection = self._by_number.get(caller.peer)
         reply = wire.encode(wire.Reply(caller.rid, answer))
         if connection is None or not connection.send(zmtp.message([reply, *payload])):
             log.debug("answer not sent", extra=fields(why="the caller has gone, or does not read"))
