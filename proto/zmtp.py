@@ -70,6 +70,8 @@ def pong(command: bytes) -> bytes | None:
 def message(frames: Sequence[bytes]) -> list[bytes]:
     """What is to be written for one message, in order; the frames are not copied."""
     last = len(frames) - 1
+    if not last and (size := len(frames[0])) <= _SHORT_MAX:  # most of what is said
+        return [bytes((0, size)) + frames[0]]
     pieces: list[bytes] = []
     for place, frame in enumerate(frames):
         size, more = len(frame), _MORE if place < last else 0

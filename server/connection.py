@@ -22,6 +22,8 @@ from .edge import FRAME_BYTES_MAX, PEER_BYTES_MAX, PEER_MESSAGES_MAX
 PIECE_BYTES: Final = 16 * 1024
 #: What the kernel gathers of a long frame before the node is woken for it: its buffer has room.
 _GATHER_BYTES_MAX: Final = 256 * 1024
+#: Reads of what is not handled any more, at most: who goes on is cut short.
+_LAST_READS: Final = 16
 #: Buffers that one call of the system takes (IOV_MAX on Linux).
 _BUFFERS_MAX: Final = 1024
 #: What a ROUTER of ZeroMQ's library talks with.
@@ -32,8 +34,8 @@ _SIGNATURE: Final = zmtp.GREETING[:1]
 
 class Connection:
     __slots__ = (
-        "_answers", "_greeting", "_held", "_low", "_reader", "_socket", "closed", "due",
-        "fd", "more", "number", "requests", "since", "waiting", "watched", "welcome", "where",
+        "_answers", "_greeting", "_held", "_low", "_reader", "_socket", "due", "fd",
+        "more", "number", "requests", "since", "waiting", "watched", "welcome", "where",
     )  # fmt: skip
 
     def __init__(self, made: socket.socket, number: int, where: str, since: float) -> None:
@@ -47,7 +49,6 @@ class Connection:
         self.since = since
         #: Whether the handshake is done.
         self.welcome = False
-        self.closed = False
         #: What has come and was not handled, the oldest last.
         self.requests: list[list[bytes]] = []
         #: Whether the last read got all that it asked for.
@@ -175,8 +176,10 @@ class Connection:
 
     def send(self, pieces: Sequence[bytes]) -> bool:
         """Writes what belongs together, or keeps it; whether it did. Of an end the reader hears."""
-        if len(pieces) > _BUFFERS_MAX:
+        count = len(pieces)
+        if count > _BUFFERS_MAX:
             pieces = [b"".join(pieces)]
+            count = 1
         sent = 0
         if self.waiting:
             if self._answers >= PEER_MESSAGES_MAX:
@@ -185,7 +188,7 @@ class Connection:
                 return False
         else:
             try:
-                if len(pieces) == 1:
+                if count == 1:
                     sent = self._socket.send(pieces[0])
                     if sent == len(pieces[0]):
                         return True
@@ -232,7 +235,6 @@ class Connection:
     # --- the end --------------------------------------------------------------------------
 
     def close(self) -> None:
-        self.closed = True
         self.more = False
         self.watched = 0
         self.requests = []
@@ -243,8 +245,9 @@ class Connection:
         """Closes after a last word: what is not read would make the kernel drop it."""
         try:
             self._socket.shutdown(socket.SHUT_WR)
-            while self._socket.recv(1 << 20):
-                pass
+            for _ in range(_LAST_READS):
+                if not self._socket.recv(_GATHER_BYTES_MAX):
+                    break
         except OSError:
             pass  # it has left, or has nothing more to say
         self.close()

@@ -83,7 +83,7 @@ class DirectEdge(Edge[Connection]):
         self._rest = os.eventfd(1, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._rests = False
         self._epoll.register(self._rest, 0)
-        self._by_number: dict[int, Connection] = {}
+        self._by_number: dict[int | bytes, Connection] = {}
         self._by_fd: dict[int, Connection] = {}
         #: Those that have not shaken hands, in the order in which they came.
         self._strangers: dict[int, Connection] = {}
@@ -106,13 +106,11 @@ class DirectEdge(Edge[Connection]):
             else:
                 self._stir(connection, events)
         received: list[Received] = []
-        taken = taken_bytes = read_bytes = 0
-        while (
-            line
-            and taken < ROUND_MESSAGES_MAX  # refused ones count too: a flood of them is a flood
-            and taken_bytes < ROUND_BYTES_MAX
-            and read_bytes < ROUND_BYTES_MAX
-        ):
+        taken_bytes = read_bytes = 0
+        # What is refused counts, and what is no request: a flood of pings is a flood.
+        for _ in range(ROUND_MESSAGES_MAX):
+            if not line or taken_bytes >= ROUND_BYTES_MAX or read_bytes >= ROUND_BYTES_MAX:
+                break
             connection = line.popleft()
             if not connection.watched & _IN:  # it has gone, or is to listen first
                 connection.due = False
@@ -129,7 +127,6 @@ class DirectEdge(Edge[Connection]):
                     self._watch(connection)
             if connection.requests:
                 frames = connection.requests.pop()
-                taken += 1
                 taken_bytes += sum(map(len, frames))
                 request = self._request(connection.number, frames, connection)
                 if request is not None:
@@ -138,19 +135,20 @@ class DirectEdge(Edge[Connection]):
                 line.append(connection)
             else:
                 connection.due = False
-        if bool(line) is not self._rests:
-            self._rests = not self._rests
-            self._epoll.modify(self._rest, _IN if self._rests else 0)
+        if line:
+            if not self._rests:
+                self._rests = True
+                self._epoll.modify(self._rest, _IN)
+        elif self._rests:
+            self._rests = False
+            self._epoll.modify(self._rest, 0)
         return received
 
     def send(self, caller: Caller, answer: wire.AnyAnswer, payload: Sequence[bytes]) -> bool:
-        peer = caller.peer
-        assert isinstance(peer, int)
-        connection = self._by_number.get(peer)
+        connection = self._by_number.get(caller.peer)
         reply = wire.encode(wire.Reply(caller.rid, answer))
         if connection is None or not connection.send(zmtp.message([reply, *payload])):
-            why = "the caller has gone" if connection is None else "the caller does not read"
-            log.debug("answer not sent", extra=fields(why=why))
+            log.debug("answer not sent", extra=fields(why="the caller has gone, or does not read"))
             return False
         if connection.waiting:
             self._watch(connection)
@@ -173,19 +171,23 @@ class DirectEdge(Edge[Connection]):
     def close(self) -> None:
         """Waits a little for those whose answers are not out."""
         self._listener.close()
+        self._epoll.unregister(self._rest)
         until = time.monotonic() + FLUSH_MS / 1000
         for connection in list(self._by_number.values()):
-            if not connection.waiting:
-                self._forget(connection)
-                connection.leave()
+            if connection.waiting:
+                self._epoll.modify(connection.fd, _OUT)
+            else:
+                self._leave(connection)
         while self._by_number and (left := until - time.monotonic()) > 0:
-            for fd, events in self._epoll.poll(left):
-                if (slow := self._by_fd.get(fd)) is None:
-                    continue
-                self._stir(slow, events & ~_IN)
-                if not slow.closed and not slow.waiting:
-                    self._forget(slow)
-                    slow.leave()
+            for fd, _ in self._epoll.poll(left):
+                slow = self._by_fd[fd]
+                try:
+                    slow.flush()
+                except OSError as error:
+                    self._drop(slow, str(error))
+                else:
+                    if not slow.waiting:
+                        self._leave(slow)
         for connection in list(self._by_number.values()):
             self._drop(connection, "it did not take its answers")
         self._epoll.close()
@@ -250,6 +252,10 @@ class DirectEdge(Edge[Connection]):
         if wanted != connection.watched:
             self._epoll.modify(connection.fd, wanted)
             connection.watched = wanted
+
+    def _leave(self, connection: Connection) -> None:
+        self._forget(connection)
+        connection.leave()
 
     def _drop(self, connection: Connection, why: str) -> None:
         log.debug("connection closed", extra=fields(peer=connection.where, why=why))
