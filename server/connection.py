@@ -16,7 +16,7 @@ from typing import Final
 from weft.errors import ProtocolError
 from weft.proto import zmtp
 
-from .edge import FRAME_BYTES_MAX, PEER_BYTES_MAX, PEER_MESSAGES_MAX
+from .edge import FRAME_BYTES_MAX, PEER_ANSWERS_MAX, PEER_BYTES_MAX, PEER_MESSAGES_MAX
 
 #: A request without its bodies is a tenth of that.
 PIECE_BYTES: Final = 16 * 1024
@@ -182,7 +182,7 @@ class Connection:
             count = 1
         sent = 0
         if self.waiting:
-            if self._answers >= PEER_MESSAGES_MAX:
+            if self._answers >= PEER_ANSWERS_MAX:
                 return False
             if self._held + sum(map(len, pieces)) > PEER_BYTES_MAX:
                 return False

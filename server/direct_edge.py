@@ -76,7 +76,7 @@ class DirectEdge(Edge[Connection]):
         self._listener = _listen(address)
         self.address = Address(address.host, self._listener.getsockname()[1])
         self._epoll = select.epoll()
-        self.source = self._epoll.fileno()
+        self.fd = self._epoll.fileno()
         self._listens = True
         self._epoll.register(self._listener, _IN)
         #: Always ready, and watched while the line is not empty.
@@ -91,6 +91,9 @@ class DirectEdge(Edge[Connection]):
         self._number = 0
 
     # --- a round --------------------------------------------------------------------------
+
+    def pending(self) -> bool:
+        return False  # the epoll tells of everything
 
     def receive(self) -> list[Received]:
         line = self._line
@@ -146,9 +149,13 @@ class DirectEdge(Edge[Connection]):
 
     def send(self, caller: Caller, answer: wire.AnyAnswer, payload: Sequence[bytes]) -> bool:
         connection = self._by_number.get(caller.peer)
+        if connection is None:
+            log.debug("answer not sent", extra=fields(why="the caller has gone"))
+            return False
         reply = wire.encode(wire.Reply(caller.rid, answer))
-        if connection is None or not connection.send(zmtp.message([reply, *payload])):
-            log.debug("answer not sent", extra=fields(why="the caller has gone, or does not read"))
+        if not connection.send(zmtp.message([reply, *payload])):
+            # It would wait for an answer that never comes; on a new connection it asks again.
+            self._drop(connection, "it does not read, or has gone")
             return False
         if connection.waiting:
             self._watch(connection)

@@ -2,16 +2,16 @@
 
 `zmq_edge` has ZeroMQ's library at its sockets and serves where connections are encrypted;
 `direct_edge` has the sockets itself. Frames are checked while they are decoded; what is not a
-request is answered with a PROTOCOL failure and forgotten. An answer that cannot be sent (the caller
-has gone, or never reads) is not kept: the caller asks again if it still cares, and what a pop had
-lent goes back to its queue at once.
+request is answered with a PROTOCOL failure and forgotten. Answers wait for a caller that is slow to
+read, up to a limit. Past it, and when it has gone, an answer is not kept: what a pop had lent goes
+back to its queue at once, and the caller asks again if it still cares.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -24,17 +24,20 @@ from .address import Address
 from .audit import Audit, audited
 from .who import NOBODY, Who
 
-#: Requests that a caller may have waiting here before TCP holds it back, and answers that may wait
-#: for it: together with the frame size they bound what one connection can pin.
+#: Requests that a caller may have waiting here before TCP holds it back; as long as so many answers
+#: wait for it, no more of its requests are taken.
 PEER_MESSAGES_MAX: Final = 256
+#: Answers that may wait for one caller: as many as it can have asked for, since one of a thousand
+#: pops that are answered at once must not be lost because the others are on their way.
+PEER_ANSWERS_MAX: Final = 65_536
 #: A batch and its head, with room.
 FRAME_BYTES_MAX: Final = BATCH_BYTES_MAX + MIB
 #: One round takes at most this much from the network, so that answers stay prompt and the
 #: free-space reserve cannot be passed between two looks at the disk.
 ROUND_MESSAGES_MAX: Final = 64
 ROUND_BYTES_MAX: Final = 16 * MIB
-#: Answers on their way to one caller, in bytes: 256 answers of 8 MiB would be 2 GiB for one caller
-#: that never reads.
+#: The same in bytes: that many answers of 8 MiB would be all of the memory, for one caller that
+#: never reads.
 PEER_BYTES_MAX: Final = 8 * POP_BYTES_MAX
 #: Connections that wait for the node to look at them.
 BACKLOG: Final = 1024
@@ -63,12 +66,16 @@ Origin = TypeVar("Origin")
 class Edge(ABC, Generic[Origin]):
     #: Where it listens.
     address: Address
-    #: What the node's poller watches: a ZeroMQ socket or a descriptor.
-    source: Any
+    #: What a node watches (see `watch`).
+    fd: int
 
     def __init__(self, access: Access | None, audit: Audit | None) -> None:
         self._access = access
         self._audit = audit
+
+    @abstractmethod
+    def pending(self) -> bool:
+        """Whether something is there that the descriptor need not tell of."""
 
     @abstractmethod
     def receive(self) -> list[Received]:

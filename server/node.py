@@ -21,11 +21,9 @@ import resource
 import secrets
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from importlib.metadata import version
 from typing import Any, Final
-
-import zmq
 
 from weft.dht.core import decode_view
 from weft.dht.messages import AnyMessage
@@ -57,6 +55,7 @@ from .peers import PeerEdge
 from .quota import Quotas
 from .space import Space
 from .timing import Timing
+from .watch import CLIENTS, INBOX, PEERS, Watch
 from .who import NOBODY, Who
 from .zmq_edge import ZmqEdge
 
@@ -152,7 +151,7 @@ class Node:
             # Whoever is alone in its cluster leads all of it before the first request.
             if len(loom.view.members) != 1 or loom.leads == len(loom.view.places):
                 break
-            self._round({})
+            self._round(0)
         self._thread.start()
 
     @property
@@ -220,14 +219,12 @@ class Node:
 
     def _run(self) -> None:
         try:
-            poller = zmq.Poller()
-            for source in (self._edge.source, self._peers.socket, self._inbox.fd):
-                poller.register(source, zmq.POLLIN)
+            watch = Watch(self._edge, self._peers, self._inbox.fd)
             while not self._stopping:
-                self._round(dict(poller.poll(self._patience_ms())))
-            self._hand_over(poller)
+                self._round(watch.wait(self._patience_ms()))
+            self._hand_over(watch)
             self._loom.drain()
-            self._round({self._edge.source: 1, self._inbox.fd: 1})
+            self._round(CLIENTS | INBOX)
         except Exception as error:
             self.failure = error
             if isinstance(error, StorageError):  # the disk's fault: its message says all
@@ -243,16 +240,16 @@ class Node:
                 on_answer(_FAILED, ())
             self._on_end()
 
-    def _hand_over(self, poller: zmq.Poller) -> None:
+    def _hand_over(self, watch: Watch) -> None:
         """Other nodes lead what this one led before it is gone: the pause is a short one."""
         until = self._clock.now_us() + _HAND_OVER_US
         while self._loom.retire() and self._clock.now_us() < until:
-            self._round(dict(poller.poll(20)))
+            self._round(watch.wait(20))
         if len(self._loom.view.members) > 1:
             # Sockets close without waiting: whoever has missed the news asks with its next ping.
             until = self._clock.now_us() + _FAREWELL_US
             while self._clock.now_us() < until:
-                self._round(dict(poller.poll(20)))
+                self._round(watch.wait(20))
 
     def _patience_ms(self) -> int:
         """How long the network may be waited for; rounded up, or the last millisecond spins."""
@@ -264,27 +261,27 @@ class Node:
         wait_us = self._due - self._clock.now_us()
         return max(0, -(-wait_us // 1000))
 
-    def _round(self, ready: Mapping[object, int]) -> None:
+    def _round(self, ready: int) -> None:
         """One round; only a source that has something is looked at."""
         began = time.perf_counter()
         loom, now = self._loom, self._clock.now_us()
         received: Sequence[Received] = ()
-        if self._edge.source in ready:
+        if ready & CLIENTS:
             received = self._edge.receive()
-            if len(ready) == 1:
+            if ready == CLIENTS:
                 if len(received) == 1 and self._lone_push(received[0], now, began):
                     return
                 if not received and now < self._due:  # a ping, a piece of a request, a newcomer
                     return
         loom.begin(now)
         loom.set_full(self._space.look(now))
-        if self._peers.socket in ready:
+        if ready & PEERS:
             for sender, messages in self._peers.receive():
                 for message in messages:
                     loom.receive(sender, message)
         for caller, request, payload, who in received:
             self._handle(request, payload, caller, who, plain=False)
-        if self._inbox.fd in ready:
+        if ready & INBOX:
             for asked in self._inbox.take(ROUND_MESSAGES_MAX):
                 self._handle_asked(asked)
             while not self._views.empty():
@@ -308,7 +305,7 @@ class Node:
             self._edge.look()
         if changes or ready:
             self.round_times.observe(time.perf_counter() - began)
-        if self._inbox.fd in ready:
+        if ready & INBOX:
             for look in self._inbox.take_looks():
                 look()
 

@@ -48,6 +48,7 @@ PEER_BYTES_MAX: Final = 2 * PEER_FRAME_BYTES_MAX
 #: Smaller rounds are not counted: as many as may wait are no more than this allows.
 _COUNTED_BYTES_MIN: Final = PEER_BYTES_MAX // _PEER_ROUNDS_MAX
 _HEARTBEAT_MS: Final = 1000
+_READABLE: Final = int(zmq.POLLIN)
 _SILENCE_MS: Final = 2 * _HEARTBEAT_MS
 #: A peer behind a cut would otherwise be tried by TCP's own clock, which takes minutes.
 _CONNECT_MS: Final = 1000
@@ -126,6 +127,7 @@ class PeerEdge:
         self._context = zmq.Context(io_threads=1)
         self._doorkeeper = Doorkeeper(self._context)
         self.socket = self._listen(address)
+        self.fd = int(self.socket.getsockopt(zmq.FD))
         endpoint = self.socket.getsockopt(zmq.LAST_ENDPOINT)
         assert isinstance(endpoint, bytes)
         self.address = Address(address.host, int(endpoint.rstrip(b"\0").rsplit(b":", 1)[1]))
@@ -153,6 +155,10 @@ class PeerEdge:
 
     # --- a round --------------------------------------------------------------------------
 
+    def pending(self) -> bool:
+        """Whether something is there that the descriptor need not tell of."""
+        return bool(int(self.socket.getsockopt(zmq.EVENTS)) & _READABLE)
+
     def receive(self) -> list[tuple[str, list[AnyMessage]]]:
         """What peers have said, up to a round's worth."""
         received: list[tuple[str, list[AnyMessage]]] = []
@@ -178,7 +184,7 @@ class PeerEdge:
                     self._drop("malformed message", sender=sender, error=str(error))
                 else:
                     received.append((sender, messages))
-            if not int(self.socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:  # cheaper than Again
+            if not self.pending():  # cheaper than Again
                 break
         return received
 

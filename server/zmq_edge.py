@@ -38,8 +38,10 @@ from .log import fields
 log = logging.getLogger(__name__)
 
 #: ZeroMQ counts the messages that wait, and not their bytes: those are counted here. Smaller
-#: answers are not: as many as may wait are no more than is allowed.
-_COUNTED_BYTES_MIN: Final = PEER_BYTES_MAX // PEER_MESSAGES_MAX
+#: answers are not: as many as may wait are no more than is allowed. That is fewer than on the
+#: direct edge.
+_ANSWERS_MAX: Final = 4_096
+_COUNTED_BYTES_MIN: Final = PEER_BYTES_MAX // _ANSWERS_MAX
 _HEARTBEAT_MS: Final = 5000
 #: Below this a copy is cheaper than keeping the buffer alive until another thread has sent it.
 _COPY_BELOW: Final = MIB
@@ -70,11 +72,11 @@ class ZmqEdge(Edge[zmq.Frame]):
         #: Whether more than one request may be waiting.
         self._crowded = True
         self._socket: zmq.Socket[bytes] = self._context.socket(zmq.ROUTER)
-        self.source = self._socket
+        self.fd = int(self._socket.getsockopt(zmq.FD))
         for option, value in (
             (zmq.ROUTER_MANDATORY, 1),
             (zmq.MAXMSGSIZE, FRAME_BYTES_MAX),
-            (zmq.SNDHWM, PEER_MESSAGES_MAX),
+            (zmq.SNDHWM, _ANSWERS_MAX),
             (zmq.RCVHWM, PEER_MESSAGES_MAX),
             (zmq.HEARTBEAT_IVL, _HEARTBEAT_MS),
             (zmq.HEARTBEAT_TIMEOUT, 3 * _HEARTBEAT_MS),
@@ -102,7 +104,10 @@ class ZmqEdge(Edge[zmq.Frame]):
 
     def look(self) -> None:
         """Sees whether requests have come in the meantime: they are taken together then."""
-        self._crowded = bool(int(self._socket.getsockopt(zmq.EVENTS)) & _READABLE)
+        self._crowded = self.pending()
+
+    def pending(self) -> bool:
+        return bool(int(self._socket.getsockopt(zmq.EVENTS)) & _READABLE)
 
     def tend(self) -> None:
         """ZeroMQ closes what has taken too long."""

@@ -30,7 +30,7 @@ class EdgeRig:
     def turn(self, wait_s: float = 0.0) -> list[Received]:
         """A round: what a node would take."""
         poller = select.poll()
-        poller.register(self.edge.source, select.POLLIN)
+        poller.register(self.edge.fd, select.POLLIN)
         return self.edge.receive() if poller.poll(wait_s * 1000) else []
 
     def until(self, done: Callable[[], bool]) -> list[Received]:

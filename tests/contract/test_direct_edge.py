@@ -13,6 +13,7 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 import pytest
 import zmq
@@ -27,6 +28,7 @@ from weft.server.direct_edge import DirectEdge
 from weft.server.edge import (
     FLUSH_MS,
     FRAME_BYTES_MAX,
+    PEER_ANSWERS_MAX,
     PEER_BYTES_MAX,
     PEER_MESSAGES_MAX,
     ROUND_BYTES_MAX,
@@ -326,18 +328,28 @@ def test_who_resets_the_connection(rig: EdgeRig) -> None:
 # --- who does not listen, and who says too much ------------------------------------------------
 
 
+LARGE: Final = bytes(4 * MIB)
+
+
 @contextmanager
 def stalled(rig: EdgeRig) -> Iterator[tuple[Raw, Caller, int]]:
-    """A reader that reads nothing: its answers pile up until one is refused."""
+    """A reader that reads nothing: as many answers wait for it as may."""
     raw = rig.raw()
     raw.ask(1)
     (received,) = rig.take(1)
-    answer = bytes(4 * MIB)
+    yield raw, received.caller, fill(rig, received.caller)
+
+
+def fill(rig: EdgeRig, caller: Caller) -> int:
+    """So many answers until another one would be too many."""
+    assert isinstance(caller.peer, int)
+    connection = rig.edge._by_number[caller.peer]
     sent = 0
-    while rig.edge.send(received.caller, DONE, [answer]):
+    while connection._held + len(LARGE) + 100 <= PEER_BYTES_MAX:
+        assert rig.edge.send(caller, DONE, [LARGE])
         sent += 1
-        assert sent <= PEER_BYTES_MAX // len(answer) + 8, "there is no limit"
-    yield raw, received.caller, sent
+        assert sent <= PEER_BYTES_MAX // len(LARGE) + 8, "nothing piles up"
+    return sent
 
 
 def test_who_reads_nothing_pins_so_much_and_holds_up_nobody(rig: EdgeRig) -> None:
@@ -352,7 +364,7 @@ def test_who_reads_nothing_pins_so_much_and_holds_up_nobody(rig: EdgeRig) -> Non
         assert rig.edge.send(received.caller, DONE, ())
         assert other.answers(1) == [(5, [])]
         assert rig.turn() == []
-        assert select.select([rig.edge.source], [], [], 0.05)[0] == [], "it would spin"
+        assert select.select([rig.edge.fd], [], [], 0.05)[0] == [], "it would spin"
         heard = 0
 
         def all_heard() -> bool:
@@ -368,14 +380,24 @@ def test_who_reads_nothing_pins_so_much_and_holds_up_nobody(rig: EdgeRig) -> Non
         assert rig.edge.send(caller, DONE, ())
 
 
-def test_small_answers_are_counted(rig: EdgeRig) -> None:
-    with stalled(rig) as (_, caller, _sent):
+def test_who_has_too_many_bytes_waiting_is_let_go(rig: EdgeRig) -> None:
+    """It would wait for an answer that never comes; on a new connection it asks again."""
+    with stalled(rig) as (raw, caller, _sent):
         assert rig.edge.send(caller, DONE, ())  # there is room for small ones
-        sent = 1
-        while rig.edge.send(caller, DONE, ()):
-            sent += 1
-            assert sent <= PEER_MESSAGES_MAX
-        assert rig.edge._by_number[1]._answers == PEER_MESSAGES_MAX
+        assert not rig.edge.send(caller, DONE, [LARGE])
+        assert not rig.edge._by_number
+        assert not rig.edge.send(caller, DONE, ())
+        assert rig.until(raw.gone) == []
+
+
+def test_small_answers_are_counted(rig: EdgeRig) -> None:
+    """As many wait as a caller can have asked for, and no more."""
+    with stalled(rig) as (_, caller, large):
+        for _ in range(PEER_ANSWERS_MAX - rig.edge._by_number[1]._answers):
+            assert rig.edge.send(caller, DONE, ())
+        assert large < PEER_MESSAGES_MAX
+        assert not rig.edge.send(caller, DONE, ())
+        assert not rig.edge._by_number
 
 
 def test_requests_wait_while_their_caller_does_not_listen(rig: EdgeRig) -> None:
@@ -383,8 +405,7 @@ def test_requests_wait_while_their_caller_does_not_listen(rig: EdgeRig) -> None:
     raw = rig.raw()
     raw.socket.sendall(b"".join(asked(rid) for rid in range(ROUND_MESSAGES_MAX + 10)))
     received = rig.take(ROUND_MESSAGES_MAX)
-    while rig.edge.send(received[0].caller, DONE, [bytes(4 * MIB)]):
-        pass
+    fill(rig, received[0].caller)
     assert rig.turn() == []
     later: list[Received] = []
     end = time.monotonic() + PATIENCE_S
