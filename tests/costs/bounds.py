@@ -115,7 +115,7 @@ BOUNDS: Final[dict[str, float]] = {
     "batch push: system calls, node": 20,
     "batch push: system calls, client": 35,
     "batch push: syncs, node": 2,
-    "batch pop+ack: system calls, node": 25,
+    "batch pop+ack: system calls, node": 30,
     "batch pop+ack: system calls, client": 67,
     "batch pop+ack: syncs, node": 1,
     "push: instructions": 0.104,
