@@ -45,6 +45,8 @@ from .connection import (
 READ_BYTES: Final = 16 * 1024
 #: Of a message: many frames of a pop's answer.
 MESSAGE_BYTES_MAX: Final = 4 * FRAME_BYTES_MAX
+#: Until the other end has greeted: a node does so between two rounds, and one may wait for a disk.
+GREETING_MS_MAX: Final = 5_000
 #: Buffers that one call of the kernel takes (IOV_MAX).
 PIECES_MAX: Final = 1_024
 
@@ -269,6 +271,7 @@ class Direct:
     def _greet(self) -> None:
         assert self._socket is not None
         self._step = _GREETED
+        self._due = time.monotonic() + GREETING_MS_MAX / 1000
         self._greeting = b""
         came = self._reader.messages  # whole, before the last connection broke
         self._reader = zmtp.Reader(MESSAGE_BYTES_MAX)

@@ -1,0 +1,230 @@
+"""The client's own connection against real sockets: it mends itself and never blocks."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+import zmq
+
+from weft.client.connection import BLINK_MS, DOWN, READABLE, REFUSED, UP, WRITABLE, Ended
+from weft.client.direct import Direct
+from weft.errors import InvalidArgument
+from weft.proto import zmtp
+
+PATIENCE_S = 10.0
+
+
+class Nodes:
+    """Sockets of ZeroMQ's own library."""
+
+    def __init__(self) -> None:
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._made: list[zmq.Socket[bytes]] = []
+
+    def router(self, port: int = 0, key: bytes = b"") -> tuple[zmq.Socket[bytes], int]:
+        made = self._context.socket(zmq.ROUTER)
+        self._made.append(made)
+        made.RCVTIMEO = int(PATIENCE_S * 1000)
+        made.LINGER = 0
+        if key:
+            made.curve_server = True
+            made.curve_secretkey = key
+        made.bind(f"tcp://127.0.0.1:{port or '*'}")
+        endpoint = made.getsockopt(zmq.LAST_ENDPOINT)
+        assert isinstance(endpoint, bytes)
+        return made, int(endpoint.rstrip(b"\0").rsplit(b":", 1)[1])
+
+    def close(self) -> None:
+        for made in self._made:
+            made.close(0)
+        self._context.term()
+
+
+@pytest.fixture
+def nodes() -> Iterator[Nodes]:
+    made = Nodes()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def server() -> Iterator[socket.socket]:
+    """Where a node is made by hand."""
+    with socket.create_server(("127.0.0.1", 0)) as made:
+        yield made
+
+
+@contextmanager
+def direct(address: str) -> Iterator[Direct]:
+    made = Direct(address)
+    try:
+        yield made
+    finally:
+        made.close(0)
+
+
+def until(connection: Direct, so: Callable[[list[int]], bool]) -> list[int]:
+    """All changes until it is so."""
+    seen: list[int] = []
+    end = time.monotonic() + PATIENCE_S
+    while not so(seen):
+        assert time.monotonic() < end, seen
+        connection.wait(0.05, for_room=False)
+        seen += connection.changes()
+    return seen
+
+
+def talk(connection: Direct, node: zmq.Socket[bytes], frames: list[bytes]) -> list[bytes]:
+    """The frames there and back."""
+    assert connection.send(frames)
+    heard: list[list[bytes]] = []
+    hears = threading.Thread(target=lambda: heard.append(node.recv_multipart()))
+    hears.start()
+    while hears.is_alive():  # what the kernel did not take at once
+        connection.wait(0.01, for_room=False)
+    node.send_multipart(heard[0])
+    end = time.monotonic() + PATIENCE_S
+    while (answer := connection.receive()) is None:
+        assert time.monotonic() < end
+        connection.wait(0.05, for_room=False)
+    assert heard[0][1:] == frames
+    return answer
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_it_talks_with_zeromqs_own_router(nodes: Nodes, host: str) -> None:
+    node, port = nodes.router()
+    with direct(f"{host}:{port}") as connection:
+        assert until(connection, bool) == [UP]
+        for frames in ([b"a"], [b"", bytes(255), bytes(256)], [b"large", bytes(9 << 20)]):
+            assert talk(connection, node, frames) == frames
+        assert connection.state() == WRITABLE
+
+
+def test_a_lost_connection_is_made_again(nodes: Nodes) -> None:
+    node, port = nodes.router()
+    with direct(f"127.0.0.1:{port}") as connection:
+        until(connection, bool)
+        node.close(0)
+        seen = until(connection, lambda seen: REFUSED in seen)
+        assert seen[0] == DOWN
+        assert not connection.send([b"nobody is there"])
+        assert connection.due() < float("inf")
+        again, _ = nodes.router(port)
+        assert until(connection, lambda seen: UP in seen)[-1] == UP
+        assert talk(connection, again, [b"back"]) == [b"back"]
+
+
+def test_what_came_before_the_end_is_still_read(server: socket.socket) -> None:
+    with direct(f"127.0.0.1:{server.getsockname()[1]}") as connection:
+        made = greeted(server, connection)
+        made.sendall(b"".join(zmtp.message([b"last", b"words"])))
+        made.close()
+        until(connection, lambda seen: DOWN in seen or bool(connection.state() & READABLE))
+        assert connection.receive() == [b"last", b"words"]
+        assert DOWN in until(connection, lambda seen: DOWN in seen)
+
+
+def greeted(server: socket.socket, connection: Direct) -> socket.socket:
+    """A node made by hand, up to READY."""
+    connection.wait(0.1, for_room=False)
+    made, _ = server.accept()
+    made.settimeout(PATIENCE_S)
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    made.sendall(zmtp.GREETING)
+    connection.wait(0.1, for_room=False)
+    made.sendall(zmtp.ready(b"ROUTER"))
+    assert until(connection, bool) == [UP]
+    heard = b""
+    while len(heard) < zmtp.GREETING_BYTES + len(zmtp.ready(b"DEALER")):
+        heard += made.recv(4096)
+    return made
+
+
+def test_answer_waits_for_a_blink_and_no_longer(server: socket.socket) -> None:
+    with direct(f"127.0.0.1:{server.getsockname()[1]}") as connection:
+        made = greeted(server, connection)
+        began = time.monotonic()
+        assert connection.answer() is None
+        took = time.monotonic() - began
+        assert BLINK_MS / 1000 * 0.9 <= took < PATIENCE_S
+        made.sendall(b"".join(zmtp.message([b"there"])))
+        assert connection.answer() == [b"there"]
+        made.close()
+
+
+def test_a_ping_is_answered(server: socket.socket) -> None:
+    with direct(f"127.0.0.1:{server.getsockname()[1]}") as connection:
+        made = greeted(server, connection)
+        ping = b"\x04PING\x00\x00hello"
+        made.sendall(bytes((4, len(ping))) + ping)
+        assert connection.answer() is None
+        assert made.recv(100) == b"\x04\x0a\x04PONGhello"
+        made.close()
+
+
+@pytest.mark.parametrize("first", [b"HTTP/1.1 400 no\r\n".ljust(80), b"\xff" + bytes(79)])
+def test_what_is_not_a_node_is_refused(server: socket.socket, first: bytes) -> None:
+    with direct(f"127.0.0.1:{server.getsockname()[1]}") as connection:
+        connection.wait(0.1, for_room=False)
+        made, _ = server.accept()
+        made.sendall(first)
+        assert until(connection, bool) == [REFUSED]
+        made.close()
+
+
+def test_an_encrypted_node_is_refused(nodes: Nodes) -> None:
+    _, port = nodes.router(key=zmq.curve_keypair()[1])
+    with direct(f"127.0.0.1:{port}") as connection:
+        assert until(connection, bool)[0] == REFUSED
+
+
+def test_a_node_that_is_not_there_is_tried_less_and_less_often() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    with direct(f"127.0.0.1:{port}") as connection:
+        began = time.monotonic()
+        seen = until(connection, lambda seen: len(seen) >= 4)
+        assert set(seen) == {REFUSED}
+        assert time.monotonic() - began >= (50 + 100 + 200) / 1000
+
+
+def test_a_name_that_does_not_exist_is_refused_without_a_wait() -> None:
+    began = time.monotonic()
+    with direct("no-such-name.invalid:7701") as connection:
+        assert time.monotonic() - began < 1
+        assert until(connection, bool)[0] == REFUSED
+
+
+@pytest.mark.parametrize("address", ["", "host", "host:", ":7701", "host:port", "host:70000"])
+def test_what_is_no_address_is_said_at_once(address: str) -> None:
+    with pytest.raises(InvalidArgument, match="HOST:PORT"):
+        Direct(address)
+
+
+def test_it_moves(nodes: Nodes) -> None:
+    _, port = nodes.router()
+    other, elsewhere = nodes.router()
+    with direct(f"127.0.0.1:{port}") as connection:
+        until(connection, bool)
+        connection.move(f"127.0.0.1:{elsewhere}")
+        assert until(connection, lambda seen: UP in seen) == [DOWN, UP]
+        assert talk(connection, other, [b"here"]) == [b"here"]
+
+
+def test_another_thread_ends_a_wait(nodes: Nodes) -> None:
+    _, port = nodes.router()
+    with direct(f"127.0.0.1:{port}") as connection:
+        until(connection, bool)
+        threading.Timer(0.1, connection.end).start()
+        began = time.monotonic()
+        with pytest.raises(Ended):
+            connection.wait(60, for_room=False)
+        assert time.monotonic() - began < PATIENCE_S
+        with pytest.raises(Ended):
+            connection.wait(60, for_room=False)
