@@ -1,4 +1,4 @@
-"""Admission: how many connections the data path may have.
+"""Admission: how many connections the data path may have, where ZeroMQ's library has them.
 
 ZeroMQ has no such limit, but it asks before it lets a connection in (ZAP, ZeroMQ RFC 27), with
 CURVE or without. Those let in are counted here; that some have gone since, the kernel says

@@ -1,7 +1,8 @@
 """Connections: how many clients hold each port open, as the kernel counts them.
 
 Neither ZeroMQ nor gRPC can be asked (ZeroMQ's monitor stops its I/O thread when nobody reads its
-events), so this reads the kernel's own table, when somebody asks and not before.
+events), and all ports are to be counted alike, so this reads the kernel's own table, when somebody
+asks and not before.
 """
 
 from __future__ import annotations

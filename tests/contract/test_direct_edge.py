@@ -19,6 +19,7 @@ import pytest
 import zmq
 
 from tests.contract.edge_rig import DONE, HANDSHAKE, PATIENCE_S, EdgeRig, Raw, asked
+from tests.contract.served import Served
 from weft.errors import Unavailable
 from weft.limits import MIB
 from weft.proto import wire, zmtp
@@ -531,3 +532,15 @@ def test_a_close_waits_for_nobody_longer_than_it_may() -> None:
         own.edge.close()
         assert FLUSH_MS / 1000 <= time.monotonic() - began < 20
     own.leave()
+
+
+# --- in a node ---------------------------------------------------------------------------------
+
+
+def test_a_node_tends_to_its_edge(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An idle one, too: who does not shake hands is closed without anybody asking for anything."""
+    with socket.create_connection(served.node.zmq_address, PATIENCE_S) as stranger:
+        greeting = stranger.recv(zmtp.GREETING_BYTES, socket.MSG_WAITALL)
+        zmtp.check_greeting(greeting)
+        monkeypatch.setattr(room, "HANDSHAKE_MS", 0)
+        assert stranger.recv(1) == b""
