@@ -43,6 +43,8 @@ from .connection import (
 
 #: Read at first. What a long frame lacks is then read in one go, into its place.
 READ_BYTES: Final = 16 * 1024
+#: The kernel wakes a reader for so much of it at a time.
+GATHER_BYTES_MAX: Final = 256 * 1024
 #: Of a message: many frames of a pop's answer.
 MESSAGE_BYTES_MAX: Final = 4 * FRAME_BYTES_MAX
 #: Until the other end has greeted: a node does so between two rounds, and one may wait for a disk.
@@ -78,6 +80,7 @@ class Direct:
         self._step = _APART
         self._reader = zmtp.Reader(MESSAGE_BYTES_MAX)
         self._greeting = b""
+        self._low = 1
         self._out: list[memoryview] = []
         self._changes: list[int] = []
         #: The name that was looked up, and its first address; empty: it has none.
@@ -271,6 +274,7 @@ class Direct:
     def _greet(self) -> None:
         assert self._socket is not None
         self._step = _GREETED
+        self._low = 1
         self._due = time.monotonic() + GREETING_MS_MAX / 1000
         self._greeting = b""
         came = self._reader.messages  # whole, before the last connection broke
@@ -325,7 +329,11 @@ class Direct:
         while True:
             data = self._receive(reader.lacks or READ_BYTES, flags)
             if data is None:
+                if reader.lacks > READ_BYTES:
+                    self._gather(min(reader.lacks, GATHER_BYTES_MAX))
                 return
+            if self._low != 1:
+                self._gather(1)
             try:
                 reader.feed(data)
             except ProtocolError:
@@ -339,6 +347,12 @@ class Direct:
                 until = until or time.monotonic() + connection.BLINK_MS / 1000
                 if time.monotonic() >= until:
                     return
+
+    def _gather(self, low: int) -> None:
+        """Has the kernel gather so much before it wakes anybody: a long frame comes in pieces."""
+        if low != self._low and self._socket is not None:
+            self._low = low
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, low)
 
     def _obey(self) -> None:
         commands, self._reader.commands = self._reader.commands, []
