@@ -118,11 +118,11 @@ class Edge(ABC, Generic[Origin]):
             try:
                 principal = self._access.check(call.token, request)
             except Refused as error:
-                failure = wire.Failure(error.code, error.message, error.retriable)
-                self.send(Caller(peer, call.rid), failure, ())
-                if self._audit is not None:
+                if self._audit is not None:  # before anybody knows of it
                     whose = Who(self._access.whose(call.token), self._where(origin))
                     self._audit.refused(whose, request, error)
+                failure = wire.Failure(error.code, error.message, error.retriable)
+                self.send(Caller(peer, call.rid), failure, ())
                 return None
         who = Who(principal) if principal is not None else NOBODY
         # Where from costs more than all else: only if it is noted.

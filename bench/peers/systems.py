@@ -86,7 +86,9 @@ _JETSTREAM = ("jetstream", "JetStream"), ("nats-py",)
 _TUBES = ("beanstalkd_tubes", "Beanstalkd"), ()
 _TOPICS = ("kafka_topics", "KafkaTopics"), ("confluent-kafka",)
 
-_BY_WEFT: Final = "producer with batches of 1,000; 16 pops and acks of 1,000 under way"
+_BY_WEFT: Final = (
+    "producer with batches of 1,000, 32 under way; 16 pops and acks of 1,000 under way"
+)
 _BY_STREAMS: Final = "pipelines of 1,000 XADDs; XREADGROUP and one XACK of 1,000, in one pipeline"
 _BY_PIKA: Final = "event-driven, confirms, 2,500 unconfirmed; prefetch 1,000, an ack for 200"
 _BY_NATS: Final = "asynchronous, 4,000 unconfirmed; push consumer, AckPolicy.ALL"
