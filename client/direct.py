@@ -76,6 +76,8 @@ class Direct:
         self._epoll = select.epoll()
         #: Written by other threads: a name was found, or the connection is to end.
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        # Held while it is rung or closed: a closed descriptor may already be somebody else's.
+        self._bell_lock = threading.Lock()
         self._epoll.register(self._bell, select.EPOLLIN)
         self._step = _APART
         self._reader = zmtp.Reader(MESSAGE_BYTES_MAX)
@@ -177,7 +179,7 @@ class Direct:
         if self._socket is not None:
             self._socket.close()
         self._epoll.close()
-        with _BELLS:  # a lookup may be about to ring it
+        with self._bell_lock:  # a lookup may be about to ring it
             os.close(self._bell)
             self._bell = -1
 
@@ -231,13 +233,13 @@ class Direct:
         self._ring()
 
     def _ring(self) -> None:
-        with _BELLS:
+        with self._bell_lock:
             if self._bell >= 0:
                 os.eventfd_write(self._bell, 1)
                 self._rang = True
 
     def _heard(self) -> None:
-        with _BELLS:
+        with self._bell_lock:
             os.eventfd_read(self._bell)
             self._rang = False
 
@@ -249,7 +251,11 @@ class Direct:
         if not address:
             self._fail()
             return
-        made = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
+        try:
+            made = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
+        except OSError:  # too many open files: perhaps fewer at the next try
+            self._fail()
+            return
         self._socket = made
         made.setblocking(False)
         for level, option, value in _OPTIONS:
@@ -266,10 +272,18 @@ class Direct:
         ready.register(self._socket, select.POLLOUT)
         if not ready.poll(0):
             return False
-        if self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+        if self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) or self._meets_itself():
             self._fail()
             return False
         return True
+
+    def _meets_itself(self) -> bool:
+        """Where nobody listens, the kernel may give a connection its own other end's port."""
+        assert self._socket is not None
+        try:
+            return bool(self._socket.getsockname() == self._socket.getpeername())
+        except OSError:
+            return True  # it has gone already
 
     def _greet(self) -> None:
         assert self._socket is not None
@@ -336,11 +350,11 @@ class Direct:
                 self._gather(1)
             try:
                 reader.feed(data)
+                if reader.commands:
+                    self._obey()
             except ProtocolError:
                 self._fail()
                 return
-            if reader.commands:
-                self._obey()
             if reader.messages or self._step != _UP:
                 return
             if not flags:  # it comes, but slowly
@@ -357,7 +371,9 @@ class Direct:
     def _obey(self) -> None:
         commands, self._reader.commands = self._reader.commands, []
         for command in commands:
-            if self._step == _READYING and command.startswith(b"\x05READY"):
+            if self._step == _READYING:
+                if zmtp.kind_of(command) != b"ROUTER":
+                    raise ProtocolError("no node is at the other end")
                 self._step = _UP
                 self._due, self._pause_s = math.inf, 0.0
                 self._changes.append(UP)
@@ -418,9 +434,6 @@ class Direct:
         self._out = []
         self._due = time.monotonic() + pause_s
 
-
-#: Held while a bell is rung or closed: a closed descriptor may already be somebody else's.
-_BELLS: Final = threading.Lock()
 
 _OPTIONS: Final = (
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),

@@ -168,7 +168,15 @@ def test_a_ping_is_answered(server: socket.socket) -> None:
         made.close()
 
 
-@pytest.mark.parametrize("first", [b"HTTP/1.1 400 no\r\n".ljust(80), b"\xff" + bytes(79)])
+@pytest.mark.parametrize(
+    "first",
+    [
+        b"HTTP/1.1 400 no\r\n".ljust(80),
+        b"\xff" + bytes(79),
+        zmtp.GREETING + zmtp.ready(b"DEALER"),  # as one would that has met itself
+        zmtp.GREETING + b"\x04\x05\x04PING",
+    ],
+)
 def test_what_is_not_a_node_is_refused(server: socket.socket, first: bytes) -> None:
     with direct(f"127.0.0.1:{server.getsockname()[1]}") as connection:
         connection.wait(0.1, for_room=False)
