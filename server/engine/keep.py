@@ -86,7 +86,10 @@ def _batches(
     rows = state.overlay.scan(layout.head(partition, after + 1), stop)
     while not page.full and (row := next(rows, None)) is not None:
         lsn = layout.unpack_batch(row[0])[1]
-        kept = _kept(state, partition, lsn, head.decode(row[1]), wanted)
+        # A scan does not see what is on its way into the store. A batch that is being deleted is
+        # gone when this is answered: the answer waits for it.
+        found = state.overlay.read(row[0])
+        kept = _kept(state, partition, lsn, head.decode(found), wanted) if found else None
         if kept is not None:
             if not page.has_room(len(kept.payload)):
                 break
