@@ -256,7 +256,9 @@ def test_every_cut_of_the_newest_log_is_noticed(
 def test_the_reader_of_leveldbs_files_agrees_with_leveldb(closed: Made) -> None:
     current = manifest.read(str(closed.path))
     tables = [closed.path / entry.name for entry in current.tables.values()]
-    assert {file.name for file in tables} == {file.name for file in closed.path.glob("*.ldb")}
+    # A store that is closed during a compaction leaves what that has written; the next open ends it.
+    assert {file.name for file in tables} <= {file.name for file in closed.path.glob("*.ldb")}
+    assert tables
     assert not any(table.is_damaged(file.read_bytes()) for file in tables)
     for file in [Path(current.path), *closed.path.glob("*.log")]:
         assert journal.first_bad_checksum(file.read_bytes(), str(file)) is None
