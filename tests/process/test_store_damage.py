@@ -256,7 +256,7 @@ def test_every_cut_of_the_newest_log_is_noticed(
 def test_the_reader_of_leveldbs_files_agrees_with_leveldb(closed: Made) -> None:
     current = manifest.read(str(closed.path))
     tables = [closed.path / entry.name for entry in current.tables.values()]
-    # A store that is closed during a compaction leaves what that has written; the next open ends it.
+    # A store that is closed during a compaction leaves what it has written, until it is opened.
     assert {file.name for file in tables} <= {file.name for file in closed.path.glob("*.ldb")}
     assert tables
     assert not any(table.is_damaged(file.read_bytes()) for file in tables)
