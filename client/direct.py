@@ -22,6 +22,7 @@ from typing import Final
 
 from weft.errors import InvalidArgument, ProtocolError
 from weft.proto import zmtp
+from weft.proto.zmtp import BUFFERS_MAX, GATHER_BYTES_MAX, PIECE_BYTES
 
 from . import connection
 from .connection import (
@@ -41,16 +42,10 @@ from .connection import (
     Ended,
 )
 
-#: Read at first. What a long frame lacks is then read in one go, into its place.
-READ_BYTES: Final = 16 * 1024
-#: The kernel wakes a reader for so much of it at a time.
-GATHER_BYTES_MAX: Final = 256 * 1024
 #: Of a message: many frames of a pop's answer.
 MESSAGE_BYTES_MAX: Final = 4 * FRAME_BYTES_MAX
 #: Until the other end has greeted: a node does so between two rounds, and one may wait for a disk.
 GREETING_MS_MAX: Final = 5_000
-#: Buffers that one call of the kernel takes (IOV_MAX).
-PIECES_MAX: Final = 1_024
 
 _READY: Final = zmtp.ready(b"DEALER")
 _AT_ONCE: Final = socket.MSG_DONTWAIT
@@ -341,9 +336,9 @@ class Direct:
         reader = self._reader
         until = 0.0
         while True:
-            data = self._receive(reader.lacks or READ_BYTES, flags)
+            data = self._receive(reader.lacks or PIECE_BYTES, flags)
             if data is None:
-                if reader.lacks > READ_BYTES:
+                if reader.lacks > PIECE_BYTES:
                     self._gather(min(reader.lacks, GATHER_BYTES_MAX))
                 return
             if self._low != 1:
@@ -386,7 +381,7 @@ class Direct:
             self._out += [memoryview(piece) for piece in pieces]
             return
         try:
-            sent = self._socket.sendmsg(pieces[:PIECES_MAX], (), _SEND)
+            sent = self._socket.sendmsg(pieces[:BUFFERS_MAX], (), _SEND)
         except OSError as error:
             if error.errno not in _WAITS:
                 return  # a reader finds out, after what came before the break
@@ -400,7 +395,7 @@ class Direct:
         assert self._socket is not None
         while self._out:
             try:
-                sent = self._socket.sendmsg(self._out[:PIECES_MAX], (), _SEND)
+                sent = self._socket.sendmsg(self._out[:BUFFERS_MAX], (), _SEND)
             except OSError as error:
                 if error.errno not in _WAITS:
                     self._fail()

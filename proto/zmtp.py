@@ -18,6 +18,12 @@ from weft.errors import ProtocolError
 #: client-server mechanism says so in the byte after it, and 31 bytes are left for later.
 GREETING: Final = b"\xff" + bytes(8) + b"\x7f" + b"\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
 GREETING_BYTES: Final = len(GREETING)
+#: Read at first. What a long frame lacks is then read in one go, and the kernel is told to gather
+#: so much of it before it wakes the reader.
+PIECE_BYTES: Final = 16 * 1024
+GATHER_BYTES_MAX: Final = 256 * 1024
+#: Buffers that one call of the kernel takes (IOV_MAX on Linux).
+BUFFERS_MAX: Final = 1_024
 #: Frames of one message: no request or answer of ours has more, a pop's ranges excepted.
 FRAMES_MAX: Final = 65_536
 

@@ -15,17 +15,12 @@ from typing import Final
 
 from weft.errors import ProtocolError
 from weft.proto import zmtp
+from weft.proto.zmtp import BUFFERS_MAX, GATHER_BYTES_MAX, PIECE_BYTES
 
 from .edge import FRAME_BYTES_MAX, PEER_ANSWERS_MAX, PEER_BYTES_MAX, PEER_MESSAGES_MAX
 
-#: A request without its bodies is a tenth of that.
-PIECE_BYTES: Final = 16 * 1024
-#: What the kernel gathers of a long frame before the node is woken for it: its buffer has room.
-_GATHER_BYTES_MAX: Final = 256 * 1024
 #: Reads of what is not handled any more, at most: who goes on is cut short.
 _LAST_READS: Final = 16
-#: Buffers that one call of the system takes (IOV_MAX on Linux).
-_BUFFERS_MAX: Final = 1024
 #: What a ROUTER of ZeroMQ's library talks with.
 _KINDS: Final = (b"DEALER", b"REQ", b"ROUTER")
 _READY: Final = zmtp.ready(b"ROUTER")
@@ -113,7 +108,7 @@ class Connection:
 
     def _wake_for(self, lacks: int) -> None:
         """Has the kernel gather the rest of a long frame: each piece of it would wake the node."""
-        low = min(lacks, _GATHER_BYTES_MAX) if lacks > PIECE_BYTES else 1
+        low = min(lacks, GATHER_BYTES_MAX) if lacks > PIECE_BYTES else 1
         if low != self._low:
             self._low = low
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, low)
@@ -177,7 +172,7 @@ class Connection:
     def send(self, pieces: Sequence[bytes]) -> bool:
         """Writes what belongs together, or keeps it; whether it did. Of an end the reader hears."""
         count = len(pieces)
-        if count > _BUFFERS_MAX:
+        if count > BUFFERS_MAX:
             pieces = [b"".join(pieces)]
             count = 1
         sent = 0
@@ -216,7 +211,7 @@ class Connection:
     def flush(self) -> None:
         """Writes what waits, as far as the kernel takes it. Raises OSError at the end."""
         try:
-            sent = self._socket.sendmsg([piece for piece, _ in self.waiting[:_BUFFERS_MAX]])
+            sent = self._socket.sendmsg([piece for piece, _ in self.waiting[:BUFFERS_MAX]])
         except BlockingIOError:
             return
         self._held -= sent
@@ -246,7 +241,7 @@ class Connection:
         try:
             self._socket.shutdown(socket.SHUT_WR)
             for _ in range(_LAST_READS):
-                if not self._socket.recv(_GATHER_BYTES_MAX):
+                if not self._socket.recv(GATHER_BYTES_MAX):
                     break
         except OSError:
             pass  # it has left, or has nothing more to say

@@ -1,8 +1,9 @@
 """What a node waits for: its clients, other nodes, and its own other threads.
 
-ZeroMQ's poller would do, but it asks the kernel five times for what is one question, and a request
-that comes alone waits for each of them. A ZeroMQ socket's descriptor only says that something has
-happened since the socket was looked at last, so those sockets are looked at before every wait.
+ZeroMQ's poller would do, but it asks the kernel several times for what is one question, and a
+request that comes alone waits for each of them. A ZeroMQ socket's descriptor only says that
+something has happened since the socket was looked at last, so those sockets are looked at before
+every wait.
 """
 
 from __future__ import annotations

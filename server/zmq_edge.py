@@ -57,12 +57,12 @@ class ZmqEdge(Edge[zmq.Frame]):
     def __init__(
         self,
         address: Address,
-        access: Access | None = None,
-        keys: Keys | None = None,
-        audit: Audit | None = None,
-        connections_max: int = 1_000_000,
+        access: Access | None,
+        keys: Keys,
+        audit: Audit | None,
+        connections_max: int,
     ) -> None:
-        """With `keys` every connection is encrypted; who is at its other end, a token says."""
+        """Every connection is encrypted with the keys; who is at its other end, a token says."""
         super().__init__(access, audit)
         self._context = zmq.Context(io_threads=1)
         self.address = address  # until it is bound
@@ -87,9 +87,8 @@ class ZmqEdge(Edge[zmq.Frame]):
             (zmq.IPV6, int(":" in address.host)),
         ):
             self._socket.setsockopt(option, value)
-        if keys is not None:
-            self._socket.setsockopt(zmq.CURVE_SERVER, 1)
-            self._socket.setsockopt(zmq.CURVE_SECRETKEY, keys.secret.encode())
+        self._socket.setsockopt(zmq.CURVE_SERVER, 1)
+        self._socket.setsockopt(zmq.CURVE_SECRETKEY, keys.secret.encode())
         self._socket.copy_threshold = _COPY_BELOW
         host = f"[{address.host}]" if ":" in address.host else address.host
         try:

@@ -9,11 +9,20 @@ from weft.dht.planner import Step
 from weft.proto import streams, wire
 
 from . import faults
+from .machine import Machine
 from .planted import planted
 from .run import _until
 from .stage import Stage
 from .violation import Violation
 from .world import SECOND
+
+
+def _lend_and_ack(stage: Stage, node: Machine) -> None:
+    popped = stage.ask(node, wire.Pop("work", 1))
+    assert isinstance(popped, wire.Popped)
+    (lent,) = popped.lent
+    receipt = wire.Receipt(lent.partition, lent.lsn, lent.nonce, [(lent.first, lent.count)])
+    assert stage.ask(node, wire.Ack("work", [receipt])) == wire.Settled(1, 0, [])
 
 
 def _a_replaced_primary_is_asked() -> None:
@@ -25,11 +34,7 @@ def _a_replaced_primary_is_asked() -> None:
     stage.world.run(stage.world.now + 4 * SECOND)
     new = stage.primary(0)
     assert new is not old
-    popped = stage.ask(new, wire.Pop("work", 1))
-    assert isinstance(popped, wire.Popped)
-    (lent,) = popped.lent
-    receipt = wire.Receipt(lent.partition, lent.lsn, lent.nonce, [(lent.first, lent.count)])
-    assert stage.ask(new, wire.Ack("work", [receipt])) == wire.Settled(1, 0, [])
+    _lend_and_ack(stage, new)
     assert old.loom.core.serving(0), "it knows nothing of all that"
     assert stage.ask(old, wire.Pop("work", 1)) is None
 
@@ -61,11 +66,7 @@ def _a_primary_freezes_with_its_answer() -> list[wire.AnyAnswer]:
     world.run(world.now + 4 * SECOND)
     new = stage.primary(0)
     assert new is not old
-    popped = stage.ask(new, wire.Pop("work", 1))
-    assert isinstance(popped, wire.Popped)
-    (lent,) = popped.lent
-    receipt = wire.Receipt(lent.partition, lent.lsn, lent.nonce, [(lent.first, lent.count)])
-    assert stage.ask(new, wire.Ack("work", [receipt])) == wire.Settled(1, 0, [])
+    _lend_and_ack(stage, new)
     assert world.now < old.frozen_until, "the story needs this"
     world.run(old.frozen_until + SECOND)
     assert any(f">{old.name} Confirmed" in line for line in world.story[-60:])
