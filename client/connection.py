@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from weft import limits
+from weft.proto.zmtp import Frame
 
 #: A frame that the client takes: a batch as it is stored, or a full list of lent ranges.
 FRAME_BYTES_MAX: Final = 2 * limits.BATCH_BYTES_MAX
@@ -61,11 +62,11 @@ class Connection(Protocol):
         """Whether the frames were taken; if not, `state` says when there is room again."""
         ...
 
-    def answer(self) -> list[bytes] | None:
+    def answer(self) -> list[Frame] | None:
         """One message, waited for at most BLINK_MS. It costs far less than `wait`."""
         ...
 
-    def receive(self) -> list[bytes] | None:
+    def receive(self) -> list[Frame] | None:
         """One message, if one is there."""
         ...
 

@@ -15,6 +15,7 @@ import zmq
 from zmq.utils.monitor import parse_monitor_message
 
 from weft.errors import InvalidArgument
+from weft.proto.zmtp import Frame
 
 from . import connection
 from .connection import (
@@ -120,19 +121,19 @@ class Dealer:
             return False
         return True
 
-    def answer(self) -> list[bytes] | None:
+    def answer(self) -> list[Frame] | None:
         return self._receive(0)
 
-    def receive(self) -> list[bytes] | None:
+    def receive(self) -> list[Frame] | None:
         return self._receive(_AT_ONCE)
 
-    def _receive(self, flags: int) -> list[bytes] | None:
+    def _receive(self, flags: int) -> list[Frame] | None:
         socket = self._socket
         try:
             frame = socket.recv(flags, False)
         except zmq.Again:
             return None
-        frames = [frame.bytes]
+        frames: list[Frame] = [frame.bytes]
         while frame.more:  # a frame knows it; asking the socket costs more than receiving
             frame = socket.recv(_AT_ONCE, False)
             frames.append(frame.bytes)

@@ -22,7 +22,7 @@ from typing import Final
 
 from weft.errors import InvalidArgument, ProtocolError
 from weft.proto import zmtp
-from weft.proto.zmtp import BUFFERS_MAX, GATHER_BYTES_MAX, PIECE_BYTES
+from weft.proto.zmtp import BUFFERS_MAX, GATHER_BYTES_MAX, PIECE_BYTES, Frame
 
 from . import connection
 from .connection import (
@@ -41,6 +41,7 @@ from .connection import (
     WRITABLE,
     Ended,
 )
+from .pool import POOL
 
 #: Of a message: many frames of a pop's answer.
 MESSAGE_BYTES_MAX: Final = 4 * FRAME_BYTES_MAX
@@ -75,7 +76,7 @@ class Direct:
         self._bell_lock = threading.Lock()
         self._epoll.register(self._bell, select.EPOLLIN)
         self._step = _APART
-        self._reader = zmtp.Reader(MESSAGE_BYTES_MAX)
+        self._reader = zmtp.Reader(MESSAGE_BYTES_MAX, POOL.take)
         self._greeting = b""
         self._low = 1
         self._out: list[memoryview] = []
@@ -103,7 +104,7 @@ class Direct:
         self._write(zmtp.message(frames))
         return True
 
-    def answer(self) -> list[bytes] | None:
+    def answer(self) -> list[Frame] | None:
         messages = self._reader.messages
         if not messages:
             if self._step != _UP or self._out:
@@ -113,7 +114,7 @@ class Direct:
                 return None
         return messages.pop(0)
 
-    def receive(self) -> list[bytes] | None:
+    def receive(self) -> list[Frame] | None:
         messages = self._reader.messages
         if not messages:
             if self._step == _UP:
@@ -287,7 +288,7 @@ class Direct:
         self._due = time.monotonic() + GREETING_MS_MAX / 1000
         self._greeting = b""
         came = self._reader.messages  # whole, before the last connection broke
-        self._reader = zmtp.Reader(MESSAGE_BYTES_MAX)
+        self._reader = zmtp.Reader(MESSAGE_BYTES_MAX, POOL.take)
         self._reader.messages = came
         # From here on it blocks, for a blink at most; whoever must not wait says so in each call.
         self._socket.setblocking(True)
@@ -336,29 +337,48 @@ class Direct:
         reader = self._reader
         until = 0.0
         while True:
-            data = self._receive(reader.lacks or PIECE_BYTES, flags)
-            if data is None:
-                if reader.lacks > PIECE_BYTES:
-                    self._gather(min(reader.lacks, GATHER_BYTES_MAX))
-                return
-            if self._low != 1:
-                self._gather(1)
-            try:
-                reader.feed(data)
-                if reader.commands:
-                    self._obey()
-            except ProtocolError:
-                self._fail()
-                return
+            if reader.room is not None:
+                if not self._fill(reader, flags):
+                    break
+            else:
+                data = self._receive(reader.lacks or PIECE_BYTES, flags)
+                if data is None:
+                    break
+                try:
+                    reader.feed(data)
+                    if reader.commands:
+                        self._obey()
+                except ProtocolError:
+                    self._fail()
+                    return
             if reader.messages or self._step != _UP:
-                return
+                break
             if not flags:  # it comes, but slowly
                 until = until or time.monotonic() + connection.BLINK_MS / 1000
                 if time.monotonic() >= until:
-                    return
+                    break
+        if self._low != 1 or reader.lacks > PIECE_BYTES:
+            self._wake_for(reader.lacks)
 
-    def _gather(self, low: int) -> None:
-        """Has the kernel gather so much before it wakes anybody: a long frame comes in pieces."""
+    def _fill(self, reader: zmtp.Reader, flags: int) -> bool:
+        """Reads some of a long frame into its place; whether there was any."""
+        assert self._socket is not None
+        assert reader.room is not None
+        try:
+            size = self._socket.recv_into(reader.room, 0, flags or socket.MSG_WAITALL)
+        except BlockingIOError:
+            return False
+        except OSError:
+            size = 0
+        if not size:
+            self._fail()
+            return False
+        reader.filled(size)
+        return True
+
+    def _wake_for(self, lacks: int) -> None:
+        """Has the kernel gather the rest of a long frame: each piece of it would wake us."""
+        low = min(lacks, GATHER_BYTES_MAX) if lacks > PIECE_BYTES else 1
         if low != self._low and self._socket is not None:
             self._low = low
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, low)

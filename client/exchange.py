@@ -88,7 +88,7 @@ class Call:
         self.attempt_at = deadline
         self.sends = 0
         self.answer: wire.AnyAnswer | None = None
-        self.frames: Sequence[bytes] = ()
+        self.frames: Sequence[wire.Frame] = ()
         self.error: WeftError | None = None
         self.on_end: Callable[[Call], None] | None = None
 
@@ -96,7 +96,7 @@ class Call:
     def ended(self) -> bool:
         return self.answer is not None or self.error is not None
 
-    def result(self) -> tuple[wire.AnyAnswer, Sequence[bytes]]:
+    def result(self) -> tuple[wire.AnyAnswer, Sequence[wire.Frame]]:
         if self.error is not None:
             raise self.error
         assert self.answer is not None, "the call is still under way"
@@ -227,7 +227,7 @@ class Exchange:
                 return
             self.give_back.popleft()
 
-    def received(self, frames: Sequence[bytes]) -> None:
+    def received(self, frames: Sequence[wire.Frame]) -> None:
         """A message from the node. Raises ProtocolError when it is not one of ours."""
         try:
             reply = wire.decode_reply(frames[0])
@@ -275,7 +275,7 @@ class Exchange:
             if len(self._abandoned) > ABANDONED_MAX:
                 self._abandoned.popitem(last=False)
 
-    def _misread(self, frame: bytes, why: str) -> None:
+    def _misread(self, frame: wire.Frame, why: str) -> None:
         """Fails the call that the frame names, if it names one: better now than at its deadline."""
         error = ProtocolError(
             f"the node sent a frame that this client cannot read ({why}): are both of one version?"

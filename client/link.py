@@ -24,7 +24,7 @@ PIPELINE_MAX: Final = 16
 #: A request and its payload frames.
 Asked = tuple[wire.AnyRequest, Sequence[bytes]]
 #: An answer and its payload frames.
-Answered = tuple[wire.AnyAnswer, Sequence[bytes]]
+Answered = tuple[wire.AnyAnswer, Sequence[wire.Frame]]
 
 T = TypeVar("T")
 

@@ -131,7 +131,7 @@ class Line:
             if not self._connection.state() & READABLE:
                 return
 
-    def _take(self, frames: list[bytes]) -> None:
+    def _take(self, frames: list[wire.Frame]) -> None:
         try:
             self.exchange.received(frames)
         except ProtocolError as error:

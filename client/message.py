@@ -110,7 +110,11 @@ M = TypeVar("M", bound=BaseMessage)
 
 
 def unpack(
-    make: type[M], queue: str, lent: Sequence[wire.Lent], frames: Sequence[bytes], owner: Settler
+    make: type[M],
+    queue: str,
+    lent: Sequence[wire.Lent],
+    frames: Sequence[wire.Frame],
+    owner: Settler,
 ) -> list[list[M]]:
     """The messages of a Popped or Peeked, a list for each lease."""
     if len(lent) != len(frames):
@@ -119,7 +123,11 @@ def unpack(
 
 
 def _unpack(
-    make: type[M], queue: str, lent: Sequence[wire.Lent], frames: Sequence[bytes], owner: Settler
+    make: type[M],
+    queue: str,
+    lent: Sequence[wire.Lent],
+    frames: Sequence[wire.Frame],
+    owner: Settler,
 ) -> Iterator[list[M]]:
     for one, frame in zip(lent, frames, strict=True):
         try:

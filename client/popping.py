@@ -35,7 +35,7 @@ GIVE_BACK_S: Final = 1.0
 #: Queues whose last finds are remembered; the ones used longest ago are forgotten first.
 TRAILS_MAX: Final = 1_024
 
-Lent = tuple[list[wire.Lent], list[bytes]]
+Lent = tuple[list[wire.Lent], list[wire.Frame]]
 
 
 class Trails:
@@ -94,7 +94,7 @@ class Popping:
     until: float
     deadline: float
     lent: list[wire.Lent] = field(default_factory=list)
-    frames: list[bytes] = field(default_factory=list)
+    frames: list[wire.Frame] = field(default_factory=list)
     #: Waits that failed, for the pauses; and attempts without an answer, for their length.
     tries: int = 0
     silences: int = 0

@@ -122,10 +122,11 @@ class ReservedBatch:
         )
 
 
-def unpack(lent: Sequence[wire.Lent], frames: Sequence[bytes], start: int) -> ReservedBatch:
+def unpack(lent: Sequence[wire.Lent], frames: Sequence[wire.Frame], start: int) -> ReservedBatch:
     if len(lent) != len(frames):
         raise ProtocolError(f"the node sent {len(lent)} ranges in {len(frames)} frames")
-    return ReservedBatch(list(lent), list(frames), start)
+    # They may be kept for long: not as views of memory that is to be used again.
+    return ReservedBatch(list(lent), list(map(bytes, frames)), start)
 
 
 def _joined(columns: list[list[T | None] | None], counts: list[int]) -> list[T | None] | None:

@@ -62,7 +62,7 @@ async def ask(
     expected: type[A],
     deadline: float,
     payload: Sequence[bytes] = (),
-) -> tuple[A, Sequence[bytes]]:
+) -> tuple[A, Sequence[wire.Frame]]:
     """The answer, which must be of the expected kind; a Failure is raised as its error.
 
     `place` is a partition, or ANY for what every node can answer.
@@ -164,7 +164,7 @@ async def attempt(
     expected: type[A],
     deadline: float,
     silences: int = 0,
-) -> tuple[A, Sequence[bytes]] | WeftError:
+) -> tuple[A, Sequence[wire.Frame]] | WeftError:
     """One attempt at one node. No answer, or one that was not asked for, comes as a value."""
     try:
         answer, frames = await link.call(request, (), router.until(request, deadline, silences))

@@ -185,7 +185,7 @@ class LevelStore:
                 self._mark.advance(commit)
             self._unsynced = not sync
             if segments.dead:
-                self._unlink_dead()
+                self._remove_dead()
         except (plyvel.Error, OSError) as error:
             raise self._failed(error) from error
         finally:
@@ -215,12 +215,12 @@ class LevelStore:
             aside[key] = pointer
         return value if pointer is None else pointer.packed()
 
-    def _unlink_dead(self) -> None:
+    def _remove_dead(self) -> None:
         if self._unsynced:  # or a power loss would bring the pointers back
             self._segments.flush(sync=True)
             _sync_logs(self._path)
             self._unsynced = False
-        self._segments.unlink_dead(scans=bool(self._scans))
+        self._segments.remove_dead(scans=bool(self._scans))
 
     def compact(self, start: bytes, stop: bytes) -> None:
         # LevelDB begins a new log for this. An empty log before it would look like a lost one.

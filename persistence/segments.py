@@ -33,6 +33,7 @@ from weft.errors import StoreDamaged
 from weft.limits import KIB, MIB
 
 from .syncmark import sync_folder
+from .undertaker import Undertaker
 
 #: Smaller values stay in LevelDB: a second sync costs more than writing them twice.
 LARGE_BYTES: Final = 32 * KIB
@@ -104,10 +105,11 @@ class Segments:
         self._buffers: list[bytes] = []
         self._unsynced: set[int] = set()  # segments with bytes that may not be on disk
         self._made = False  # whether the folder has to be synced, too
-        self.dead: list[int] = []  # to be unlinked
+        self.dead: list[int] = []  # to be removed
         self._lock = threading.Lock()  # held while a descriptor of these is used
         self._open: OrderedDict[int, int] = OrderedDict()
         self._retired: dict[int, int] = {}
+        self._undertaker = Undertaker()
 
     def _check(self, number: int, standing: _Standing) -> None:
         path = self._path(number)
@@ -201,7 +203,7 @@ class Segments:
         standing = self.standing.get(number)
         return None if standing is None else _standing.pack(standing.live, standing.end)
 
-    def unlink_dead(self, *, scans: bool) -> None:
+    def remove_dead(self, *, scans: bool) -> None:
         """The write that freed them is on disk. A scan that began before may still read them."""
         with self._lock:
             if not scans:
@@ -215,7 +217,7 @@ class Segments:
                     del self._open[number]
                 elif number in self._open:
                     os.close(self._open.pop(number))
-                os.unlink(self._path(number))
+                self._undertaker.remove(self._path(number))
 
     # --- reading ---
 
@@ -288,6 +290,7 @@ class Segments:
                     os.close(fd)
                 self._open.clear()
                 self._retired.clear()
+            self._undertaker.close()
 
     def _path(self, number: int) -> str:
         return os.path.join(self._folder, f"{number:06d}.segment")

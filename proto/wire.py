@@ -21,6 +21,7 @@ from .settings import Settings
 from .streams import INNER_REQUESTS, STREAM_ANSWERS, STREAM_REQUESTS
 from .verb import Answer as Answer
 from .verb import Request as Request
+from .zmtp import Frame as Frame
 
 #: Raised when an old peer could misread a new frame; a node refuses any other.
 WIRE_VERSION = 1

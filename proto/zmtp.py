@@ -9,8 +9,8 @@ itself. Encrypted connections (CURVE) are left to the library.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 from weft.errors import ProtocolError
 
@@ -22,10 +22,15 @@ GREETING_BYTES: Final = len(GREETING)
 #: so much of it before it wakes the reader.
 PIECE_BYTES: Final = 16 * 1024
 GATHER_BYTES_MAX: Final = 256 * 1024
+#: A frame of this length is read into its place, if there is one for it.
+LONG_BYTES: Final = 64 * 1024
 #: Buffers that one call of the kernel takes (IOV_MAX on Linux).
 BUFFERS_MAX: Final = 1_024
 #: Frames of one message: no request or answer of ours has more, a pop's ranges excepted.
 FRAMES_MAX: Final = 65_536
+
+#: Of a message that was read: a long one may be a view of memory that is used again after it.
+Frame = bytes | memoryview
 
 _MORE: Final = 1
 _LONG: Final = 2
@@ -107,21 +112,40 @@ class Reader:
     """What comes over one connection, after the greeting, in pieces of any length."""
 
     __slots__ = (
-        "_bytes", "_flags", "_frames", "_head", "_max", "_parts", "commands", "lacks", "messages",
+        "_bytes", "_flags", "_frames", "_head", "_max", "_parts", "_room_for", "_whole",
+        "commands", "lacks", "messages", "room",
     )  # fmt: skip
 
-    def __init__(self, message_bytes_max: int) -> None:
+    def __init__(
+        self, message_bytes_max: int, room_for: Callable[[int], memoryview] | None = None
+    ) -> None:
+        """`room_for` gives the place for a long frame; else it is put together from its pieces."""
         self._max = message_bytes_max
-        #: Whole messages, and the commands between them, for the owner to take.
-        self.messages: list[list[bytes]] = []
+        self._room_for = room_for
+        #: Whole messages, and the commands between them, for the owner to take. Without `room_for`
+        #: all frames are bytes, else they are each a Frame.
+        self.messages: list[list[Any]] = []
         self.commands: list[bytes] = []
         #: What the frame under way still lacks, if that is known: worth reading in one go.
         self.lacks = 0
+        #: Where that is to be read to, if there is a place; `filled` is told how much it was.
+        self.room: memoryview | None = None
+        self._whole: Frame = b""
         self._flags = 0
         self._parts: list[bytes] = []
         self._head = b""
-        self._frames: list[bytes] = []
+        self._frames: list[Frame] = []
         self._bytes = 0
+
+    def filled(self, size: int) -> None:
+        """So much was read into `room`."""
+        assert self.room is not None
+        self.lacks -= size
+        if self.lacks:
+            self.room = self.room[size:]
+        else:
+            frame, self._whole, self.room = self._whole, b"", None
+            self._take(self._flags, frame)
 
     def feed(self, data: bytes) -> None:
         """Takes what was read. Raises ProtocolError; the connection is of no use after that."""
@@ -162,8 +186,13 @@ class Reader:
             if end > size:
                 self._flags = flags
                 self._bytes = total
-                self._parts = [data[start:]]
                 self.lacks = end - size
+                if self._room_for is not None and length >= LONG_BYTES:
+                    self._whole = whole = self._room_for(length)
+                    whole[: size - start] = data[start:]
+                    self.room = whole[size - start :]
+                else:
+                    self._parts = [data[start:]]
                 return
             place = end
             if flags & _COMMAND:
@@ -187,11 +216,11 @@ class Reader:
             return ProtocolError(f"a frame with the flags {flags:#x}")
         return ProtocolError(f"a message of more than {self._max} bytes")
 
-    def _take(self, flags: int, frame: bytes) -> None:
+    def _take(self, flags: int, frame: Frame) -> None:
         """A frame that came in pieces."""
         if flags & _COMMAND:
             self._bytes -= len(frame)
-            self.commands.append(frame)
+            self.commands.append(bytes(frame))
             return
         self._frames.append(frame)
         if not flags & _MORE:

@@ -93,7 +93,7 @@ def talk(connection: Direct, node: zmq.Socket[bytes], frames: list[bytes]) -> li
         assert time.monotonic() < end
         connection.wait(0.05, for_room=False)
     assert heard[0][1:] == frames
-    return answer
+    return list(map(bytes, answer))
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])

@@ -7,9 +7,10 @@ from itertools import pairwise
 
 import pytest
 import zmq
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from weft.client.pool import Pool
 from weft.errors import ProtocolError
 from weft.proto import zmtp
 
@@ -30,6 +31,36 @@ def test_any_pieces_give_the_same_messages(messages: list[list[bytes]], cuts: li
     for piece in _cut(stream, cuts):
         reader.feed(piece)
     assert reader.messages == messages
+    assert not reader.lacks
+
+
+@settings(deadline=None)  # it moves megabytes
+@given(
+    st.lists(st.lists(st.integers(0, 3 * zmtp.LONG_BYTES), min_size=1, max_size=3), max_size=3),
+    st.lists(st.integers(1, 2 * zmtp.LONG_BYTES), min_size=1, max_size=5),
+)
+def test_a_long_frame_is_read_into_its_place(sizes: list[list[int]], reads: list[int]) -> None:
+    """As from a socket, which gives as much as was asked for, or less."""
+    messages = [[bytes([n % 251]) * size for n, size in enumerate(each)] for each in sizes]
+    stream = b"".join(b"".join(zmtp.message(frames)) for frames in messages)
+    pool = Pool()
+    reader = zmtp.Reader(MESSAGES_MAX, pool.take)
+    heard: list[list[bytes]] = []
+    place = turn = 0
+    while place < len(stream):
+        read, turn = reads[turn % len(reads)], turn + 1
+        if reader.room is not None:
+            read = min(read, len(reader.room), len(stream) - place)
+            assert len(reader.room) == reader.lacks
+            reader.room[:read] = stream[place : place + read]
+            reader.filled(read)
+        else:
+            reader.feed(stream[place : place + read])
+        place += read
+        # Taken at once, as a client does: later frames may come to stand where they stood.
+        heard += [[bytes(frame) for frame in frames] for frames in reader.messages]
+        reader.messages = []
+    assert heard == messages
     assert not reader.lacks
 
 
