@@ -31,6 +31,8 @@ CLOSED: Final = "the client is closed"
 
 #: Answers taken in one go before others on the event loop have their turn.
 DRAIN_MAX: Final = 64
+#: The same in bytes: what has come is best taken apart before more comes, while it is at hand.
+DRAIN_BYTES_MAX: Final = 1024 * 1024
 
 
 class AsyncLink:
@@ -150,11 +152,15 @@ class AsyncLink:
         """Sends and receives until neither can go on."""
         if self._closed:
             return
+        left = DRAIN_BYTES_MAX
         for _ in range(DRAIN_MAX):
             self._exchange.send(self._connection.send, time.monotonic())
+            if left <= 0:
+                self._loop.call_soon(self._wake)
+                break
             state = self._connection.state()
             if state & READABLE:
-                self._receive()
+                left -= self._receive()
             elif not (state & WRITABLE and self._exchange.has_unsent):
                 break
         else:
@@ -164,14 +170,16 @@ class AsyncLink:
         if self._look is None and (due := self._connection.due()) != math.inf:
             self._look = self._loop.call_later(max(0.0, due - time.monotonic()), self._wake)
 
-    def _receive(self) -> None:
+    def _receive(self) -> int:
+        """Takes one answer; its bytes."""
         frames = self._connection.receive()
         if frames is None:
-            return
+            return 0
         try:
             self._exchange.received(frames)
         except ProtocolError as error:
             log.warning("%s", error)
+        return sum(map(len, frames))
 
     def _overdue(self, call: Call) -> None:
         self._exchange.overdue(call, time.monotonic())
