@@ -20,6 +20,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
+from weft.awake import Awake
 from weft.errors import InvalidArgument, ProtocolError
 from weft.proto import zmtp
 from weft.proto.zmtp import BUFFERS_MAX, GATHER_BYTES_MAX, PIECE_BYTES, Frame
@@ -47,6 +48,13 @@ from .pool import POOL
 MESSAGE_BYTES_MAX: Final = 4 * FRAME_BYTES_MAX
 #: Until the other end has greeted: a node does so between two rounds, and one may wait for a disk.
 GREETING_MS_MAX: Final = 5_000
+
+#: For so long a synchronous call waits awake for its answer: with a sync of the disk it is there.
+#: The environment's WEFT_AWAKE_US takes its place.
+AWAKE_US: Final = 500
+AWAKE_US_MAX: Final = 10_000
+#: Held by the only thread of this process that does so: several would only be in each other's way.
+_ONE_AWAKE: Final = threading.Lock()
 
 _READY: Final = zmtp.ready(b"DEALER")
 _AT_ONCE: Final = socket.MSG_DONTWAIT
@@ -87,6 +95,7 @@ class Direct:
         self._due = 0.0
         self._pause_s = 0.0
         self._rang = self._is_ended = self._closed = False
+        self._awake = Awake(_awake_us())
         self._advance()
 
     # --- what a link calls ---
@@ -109,10 +118,25 @@ class Direct:
         if not messages:
             if self._step != _UP or self._out:
                 return None
-            self._read(0)  # blocks for a blink at most: SO_RCVTIMEO
+            if _ONE_AWAKE.acquire(blocking=False):
+                try:
+                    self._awake.wait(self._look, self._blink)
+                finally:
+                    _ONE_AWAKE.release()
+            else:
+                self._blink()
             if not messages:
                 return None
         return messages.pop(0)
+
+    def _look(self) -> bool:
+        """Whether there is no more to wait for."""
+        self._read(_AT_ONCE)
+        return self._step != _UP or bool(self._reader.messages)
+
+    def _blink(self) -> bool:
+        self._read(0)  # blocks for a blink at most: SO_RCVTIMEO
+        return self._step != _UP or bool(self._reader.messages)
 
     def receive(self) -> list[Frame] | None:
         messages = self._reader.messages
@@ -466,6 +490,15 @@ def _parsed(address: str) -> tuple[str, int]:
     if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65_535:
         raise InvalidArgument(f"cannot connect to the address {address!r}: give HOST:PORT")
     return host, int(port)
+
+
+def _awake_us() -> int:
+    said = os.environ.get("WEFT_AWAKE_US") or str(AWAKE_US)
+    if not said.isascii() or not said.isdigit() or int(said) > AWAKE_US_MAX:
+        raise InvalidArgument(
+            f"WEFT_AWAKE_US is {said!r}: it is a number of microseconds from 0 to {AWAKE_US_MAX}"
+        )
+    return int(said)
 
 
 def _timeval(seconds: int, micros: int) -> bytes:

@@ -31,6 +31,8 @@ LEARNERS_MAX = 3
 CALLS_MAX = 100_000
 #: More than any node does.
 RATE_MAX = 1 << 40
+#: A thread that sleeps is woken in less.
+AWAKE_US_MAX = 10_000
 GRACE_MS_MAX = 600 * SECOND_MS
 #: As the engine has them: a lease is about 400 bytes.
 IN_FLIGHT_MAX = 1_000_000
@@ -103,6 +105,10 @@ class Config:
         "",
         "File for admin actions and refusals, as JSON lines; empty: audit.jsonl beside the data.",
     )
+    awake_us: int = _setting(
+        150,
+        "Microseconds that the node waits awake for a caller that it has just answered; 0: never.",
+    )
     grace_ms: int = _setting(
         5 * SECOND_MS, "Time for calls under way to finish when the node is told to stop."
     )
@@ -140,6 +146,7 @@ class Config:
         check_range("push_rate_max", self.push_rate_max, 0, RATE_MAX)
         check_range("in_flight_max", self.in_flight_max, 1, IN_FLIGHT_MAX)
         check_range("learners", self.learners, -1, LEARNERS_MAX)
+        check_range("awake_us", self.awake_us, 0, AWAKE_US_MAX)
         check_range("grace_ms", self.grace_ms, 0, GRACE_MS_MAX)
         self._validate_addresses()
         self._validate_security()

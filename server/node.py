@@ -122,6 +122,7 @@ class Node:
         self._thread = threading.Thread(target=self._run, name="weft-node", daemon=True)
         self._stopping = False
         self._again = False  # a send has put something back: no waiting before the next round
+        self._answered = 0  # in the last round
         self._due = 0  # when the loom has something to do although nobody asks
         self._commits = 0
         self._look_at = 0
@@ -219,9 +220,11 @@ class Node:
 
     def _run(self) -> None:
         try:
-            watch = Watch(self._edge, self._peers, self._inbox.fd)
+            watch = Watch(self._edge, self._peers, self._inbox.fd, self._config.awake_us)
             while not self._stopping:
-                self._round(watch.wait(self._patience_ms()))
+                patience_ms, soon = self._patience_ms(), self._answered == 1
+                self._answered = 0
+                self._round(watch.wait(patience_ms, soon=soon))
             self._hand_over(watch)
             self._loom.drain()
             self._round(CLIENTS | INBOX)
@@ -322,6 +325,7 @@ class Node:
         self._store.write(lone.changes, sync=self._sync)
         took = perf_counter() - began_write if self._sync else 0.0
         self._edge.send(caller, lone.answer, ())
+        self._answered = 1
         self._loom.enter(lone)
         self._count(lone.changes, took)
         self._loom.set_full(self._space.look(now))
@@ -352,6 +356,7 @@ class Node:
                 by_peer.setdefault(to, []).append(message)
             for to, messages in by_peer.items():
                 self._peers.send(to, messages)
+        self._answered = len(answers)
         for answered in answers:
             self._send(answered)
 

@@ -128,6 +128,7 @@ class PeerEdge:
         self._doorkeeper = Doorkeeper(self._context)
         self.socket = self._listen(address)
         self.fd = int(self.socket.getsockopt(zmq.FD))
+        self._silent = False
         endpoint = self.socket.getsockopt(zmq.LAST_ENDPOINT)
         assert isinstance(endpoint, bytes)
         self.address = Address(address.host, int(endpoint.rstrip(b"\0").rsplit(b":", 1)[1]))
@@ -156,11 +157,19 @@ class PeerEdge:
     # --- a round --------------------------------------------------------------------------
 
     def pending(self) -> bool:
-        """Whether something is there that the descriptor need not tell of."""
-        return bool(int(self.socket.getsockopt(zmq.EVENTS)) & _READABLE)
+        """Whether something is there that the descriptor need not tell of.
+
+        It tells of all that comes after a look that found nothing, until something is received:
+        to look costs two calls of the kernel.
+        """
+        if self._silent:
+            return False
+        self._silent = not int(self.socket.getsockopt(zmq.EVENTS)) & _READABLE
+        return not self._silent
 
     def receive(self) -> list[tuple[str, list[AnyMessage]]]:
         """What peers have said, up to a round's worth."""
+        self._silent = False
         received: list[tuple[str, list[AnyMessage]]] = []
         size = 0
         for _ in range(ROUND_MESSAGES_MAX):

@@ -4,12 +4,16 @@ ZeroMQ's poller would do, but it asks the kernel several times for what is one q
 request that comes alone waits for each of them. A ZeroMQ socket's descriptor only says that
 something has happened since the socket was looked at last, so those sockets are looked at before
 every wait.
+
+Who calls again as soon as he is answered is waited for awake for a moment (`weft.awake`).
 """
 
 from __future__ import annotations
 
 import select
 from typing import Final, Protocol
+
+from weft.awake import Awake
 
 CLIENTS: Final = 1
 PEERS: Final = 2
@@ -30,19 +34,27 @@ class Source(Protocol):
 
 
 class Watch:
-    def __init__(self, clients: Source, peers: Source, inbox: int) -> None:
+    def __init__(self, clients: Source, peers: Source, inbox: int, awake_us: int) -> None:
         self._poll = select.poll()
         self._bits = {clients.fd: CLIENTS, peers.fd: PEERS, inbox: INBOX}
         for fd in self._bits:
             self._poll.register(fd, select.POLLIN)
         self._clients = clients
         self._peers = peers
+        self._awake = Awake(awake_us)
 
-    def wait(self, ms: int) -> int:
-        """What is ready, as bits, or 0 when the time is over. PEERS may be said for nothing."""
+    def wait(self, ms: int, *, soon: bool = False) -> int:
+        """What is ready, as bits, or 0 when the time is over. PEERS may be said for nothing.
+
+        `soon`: something is likely to come at once.
+        """
         ready = PEERS if self._peers.pending() else 0
         if self._clients.pending():
             ready |= CLIENTS
-        for fd, _ in self._poll.poll(0 if ready else ms):
+        poll = self._poll.poll
+        if ready:
+            ms = 0
+        found = self._awake.wait(lambda: poll(0), lambda: poll(ms)) if soon and ms else poll(ms)
+        for fd, _ in found:
             ready |= self._bits[fd]
         return ready

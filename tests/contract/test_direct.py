@@ -236,3 +236,58 @@ def test_another_thread_ends_a_wait(nodes: Nodes) -> None:
         assert time.monotonic() - began < PATIENCE_S
         with pytest.raises(Ended):
             connection.wait(60, for_room=False)
+
+
+@pytest.mark.parametrize("said", ["-1", "fast", "1.5", "10001", "\u0665"])
+def test_how_long_to_wait_awake_is_a_number(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEFT_AWAKE_US", said)
+    with pytest.raises(InvalidArgument, match="WEFT_AWAKE_US"):
+        Direct("127.0.0.1:1")
+
+
+@pytest.mark.parametrize("awake_us", ["0", "10000"])
+def test_a_break_ends_the_wait_for_an_answer(
+    nodes: Nodes, awake_us: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEFT_AWAKE_US", awake_us)
+    node, port = nodes.router()
+    with direct(f"127.0.0.1:{port}") as connection:
+        until(connection, lambda seen: UP in seen)
+        assert talk(connection, node, [b"request"]) == [b"request"]
+        assert connection.send([b"the last"])
+        node.recv_multipart()
+        ends = threading.Timer(0.003, node.close)
+        ends.start()
+        end = time.monotonic() + PATIENCE_S
+        while not connection.changed():
+            assert time.monotonic() < end
+            assert connection.answer() is None
+        ends.join()
+        assert DOWN in until(connection, lambda seen: DOWN in seen)
+
+
+def test_only_one_thread_waits_awake(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others sleep, and all get their answers."""
+    monkeypatch.setenv("WEFT_AWAKE_US", "10000")
+    node, port = nodes.router()
+    heard: list[list[bytes] | None] = []
+
+    def call(word: bytes) -> None:
+        with direct(f"127.0.0.1:{port}") as connection:
+            until(connection, lambda seen: UP in seen)
+            assert connection.send([word])
+            end = time.monotonic() + PATIENCE_S
+            while (answer := connection.answer()) is None and time.monotonic() < end:
+                pass
+            heard.append(list(map(bytes, answer or [])))
+
+    words = [b"%d" % number for number in range(4)]
+    threads = [threading.Thread(target=call, args=(word,)) for word in words]
+    for thread in threads:
+        thread.start()
+    came = [node.recv_multipart() for _ in words]
+    for frames in came:
+        node.send_multipart(frames)
+    for thread in threads:
+        thread.join()
+    assert sorted(heard, key=str) == [[word] for word in words]

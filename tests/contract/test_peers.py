@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -360,3 +361,24 @@ def test_ipv6() -> None:
         one.know(two)
         two.know(one)
         say(one, two, Ping(1))
+
+
+def test_the_descriptor_tells_of_all_that_comes_after_a_look(pair: tuple[Edge, Edge]) -> None:
+    """A node that was told "nothing" looks again only when the descriptor says so."""
+    one, two = pair
+    say(one, two, Ping(0))
+    ready = select.poll()
+    ready.register(two.edge.fd, select.POLLIN)
+    heard: list[int] = []
+    for turn in range(1, 300):
+        burst = 1 + turn % 3
+        for part in range(burst):
+            assert one.edge.send("two", [Ping(10 * turn + part)])
+        before = len(heard)
+        end = time.monotonic() + 100
+        while len(heard) < before + burst:
+            assert time.monotonic() < end, "it slept through a message"
+            if two.edge.pending() or ready.poll(10_000):
+                for _, messages in two.edge.receive():
+                    heard += [each.version for each in messages if isinstance(each, Ping)]
+    assert heard == [10 * turn + part for turn in range(1, 300) for part in range(1 + turn % 3)]

@@ -76,6 +76,7 @@ class Inside:
             listen=f"{_NODE}:0",
             zmq_listen=f"{_NODE}:0",
             advertise=_RELAY if relayed else _NODE,
+            awake_us=0,
         )
         self._directory = DataDirectory.open(config.data)
         self.store = CountingStore(self._directory.open_store())

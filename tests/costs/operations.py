@@ -6,6 +6,7 @@ which can still be busy with the last operation when a section ends: over many i
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
@@ -33,13 +34,17 @@ Counts = Mapping[str, float]
 def patient() -> Iterator[None]:
     """Clients that connect in here wait for an answer in their plainest way, however long it takes:
     on a slow machine an fsync outlasts the blink after which they look at clocks and connections,
-    and what that costs would be counted on some machines and not on others."""
+    and what that costs would be counted on some machines and not on others. How often one who waits
+    awake looks depends on the machine, too: here they sleep."""
     before = connection.BLINK_MS, link_blocking.BLINK_S
+    awake = os.environ.get("WEFT_AWAKE_US", "")
+    os.environ["WEFT_AWAKE_US"] = "0"
     connection.BLINK_MS, link_blocking.BLINK_S = _PATIENCE_MS, _PATIENCE_MS / 1000  # type: ignore[misc]
     try:
         yield
     finally:
         connection.BLINK_MS, link_blocking.BLINK_S = before  # type: ignore[misc]
+        os.environ["WEFT_AWAKE_US"] = awake
 
 
 def low(values: Sequence[float]) -> float:

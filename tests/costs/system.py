@@ -75,7 +75,7 @@ class Caller:
 @contextmanager
 def pair(plan: Plan) -> Iterator[tuple[int, Caller]]:
     """A node's pid and a client of it, both warm."""
-    with cluster(1) as nodes:
+    with cluster(1, awake_us=0) as nodes:
         caller = Caller(nodes.servers, plan)
         try:
             for section in _SECTIONS:

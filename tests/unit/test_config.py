@@ -55,7 +55,7 @@ def test_every_setting_can_come_from_the_environment(name: str) -> None:
         "durability": "os", "reserve_bytes": 1, "cache_bytes": 1, "calls_max": 1,
         "connections_max": 1, "queues_max": 1, "bytes_max": 1, "push_rate_max": 1,
         "in_flight_max": 1, "audit_log": "a",
-        "grace_ms": 1, "tls_cert": "c", "tls_key": "k", "tls_ca": "a", "tokens": "t",
+        "awake_us": 0, "grace_ms": 1, "tls_cert": "c", "tls_key": "k", "tls_ca": "a", "tokens": "t",
         "insecure": True, "log_level": "error", "log_format": "json",
     }  # fmt: skip
     beside: dict[str, Any] = {"tls_cert": "c", "tls_key": "k"} if name.startswith("tls_") else {}
@@ -133,6 +133,8 @@ def test_a_wrong_variable_is_refused_by_its_name(name: str, text: str, says: str
         ("cache_bytes", settings.BYTES_MAX + 1),
         ("calls_max", 0),
         ("calls_max", settings.CALLS_MAX + 1),
+        ("awake_us", -1),
+        ("awake_us", settings.AWAKE_US_MAX + 1),
         ("grace_ms", settings.GRACE_MS_MAX + 1),
         ("log_level", "loud"),
         ("log_format", "xml"),

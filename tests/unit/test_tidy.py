@@ -16,7 +16,8 @@ import pytest
 import weft
 
 ROOT = Path(__file__).resolve().parents[2]
-#: The rooms, and which of the others each may import. All may import weft.errors, ids and limits.
+#: The rooms, and which of the others each may import. All may import weft.errors, ids,
+#: limits and awake.
 MAY_IMPORT: dict[str, set[str]] = {
     "proto": set(),
     "persistence": set(),
@@ -28,7 +29,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 #: Packages beside `weft`: Spark looks for its data sources by this name.
 BESIDE = ("pyspark_weft",)
-FOUNDATION = {"errors", "ids", "limits"}
+FOUNDATION = {"awake", "errors", "ids", "limits"}
 #: What `import weft` gives users is made by the client, so the client's commands may use it too.
 FACE = set(weft.__all__) | {"__version__", "aio", "node_process", "testing"}
 PURE = ("dht", "server/engine", "server/loom")
