@@ -234,6 +234,7 @@ class LevelStore:
         if start <= _BODY < stop:
             for number in self._segments.mostly_dead():
                 self._empty(number)
+            self._segments.settle()
 
     def _empty(self, number: int) -> None:
         """What still lives in a segment is written again, a little at a time; then it goes."""

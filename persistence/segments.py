@@ -276,6 +276,10 @@ class Segments:
         if number in self.standing and number != self._current:
             self._bury(number)
 
+    def settle(self) -> None:
+        """Returns when the files of the dead are gone."""
+        self._undertaker.settle()
+
     def close(self) -> None:
         """Syncs what is not yet on disk."""
         try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from queue import SimpleQueue
+from queue import Queue
 from typing import Final
 
 log = logging.getLogger(__name__)
@@ -22,7 +22,7 @@ class Undertaker:
     """Its thread begins with the first file."""
 
     def __init__(self) -> None:
-        self._files: SimpleQueue[str | None] = SimpleQueue()
+        self._files: Queue[str | None] = Queue()
         self._thread: threading.Thread | None = None
 
     def remove(self, path: str) -> None:
@@ -32,8 +32,12 @@ class Undertaker:
             self._thread.start()
         self._files.put(path)
 
+    def settle(self) -> None:
+        """Returns when everything is removed, from any thread."""
+        self._files.join()
+
     def close(self) -> None:
-        """Returns when everything is removed."""
+        """The same, and it is over."""
         if self._thread is not None:
             self._files.put(None)
             self._thread.join()
@@ -45,3 +49,5 @@ class Undertaker:
                 os.unlink(path)
             except OSError as error:  # it takes room until the store is opened again
                 log.warning("%s cannot be removed: %s", path, error)
+            self._files.task_done()
+        self._files.task_done()  # nobody waits for a word that only ends this

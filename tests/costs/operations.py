@@ -37,14 +37,16 @@ def patient() -> Iterator[None]:
     and what that costs would be counted on some machines and not on others. How often one who waits
     awake looks depends on the machine, too: here they sleep."""
     before = connection.BLINK_MS, link_blocking.BLINK_S
-    awake = os.environ.get("WEFT_AWAKE_US", "")
+    awake = os.environ.get("WEFT_AWAKE_US")
     os.environ["WEFT_AWAKE_US"] = "0"
     connection.BLINK_MS, link_blocking.BLINK_S = _PATIENCE_MS, _PATIENCE_MS / 1000  # type: ignore[misc]
     try:
         yield
     finally:
         connection.BLINK_MS, link_blocking.BLINK_S = before  # type: ignore[misc]
-        os.environ["WEFT_AWAKE_US"] = awake
+        del os.environ["WEFT_AWAKE_US"]
+        if awake is not None:
+            os.environ["WEFT_AWAKE_US"] = awake
 
 
 def low(values: Sequence[float]) -> float:
