@@ -99,7 +99,7 @@ def _write(setting: report.Setting, race: Race, out: Path, docs: Path | None) ->
     (out / "peers.json").write_text(record, encoding="utf-8")
     pictures = plots.draw(race.results, out)
     print("\n" + report.must_reach(race.results) + "\n")
-    drawn = f"{len(pictures)} pictures" if pictures else "no pictures (matplotlib is not installed)"
+    drawn = f"{len(pictures)} pictures" if pictures else f"no pictures ({plots.why_none()})"
     _tell(f"wrote {out / 'peers.md'}, peers.json and {drawn}")
     if docs is not None:
         docs.write_text(between(docs.read_text(encoding="utf-8"), text), encoding="utf-8")

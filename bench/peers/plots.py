@@ -17,6 +17,13 @@ _RATES: Final = (
 )  # fmt: skip
 
 
+def why_none() -> str:
+    """The reason why there are no pictures."""
+    if importlib.util.find_spec("matplotlib") is None:
+        return "matplotlib is not installed"
+    return "these workloads have none"
+
+
 def draw(results: Results, folder: Path) -> list[Path]:
     """Those pictures for which there is something to show; none without matplotlib."""
     if importlib.util.find_spec("matplotlib") is None:
