@@ -29,6 +29,7 @@ StoreDamaged, not a store with a gap.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 import weakref
@@ -97,6 +98,7 @@ class LevelStore:
                 self._commit = 0
             else:
                 self._db, self._mark, self._commit = _open(self._path)
+                _give_back_memory()
         except OSError as error:
             raise StorageError(
                 f"{self._path} cannot be opened: {_text(error)}. "
@@ -431,3 +433,11 @@ def _folder_bytes(path: str) -> int:
             except FileNotFoundError:
                 continue  # LevelDB removes old files in the background.
     return total
+
+
+def _give_back_memory() -> None:
+    """To recover, LevelDB reads its log into memory, up to a write buffer, and frees that; the C
+    library would keep it for this thread, and a node writes in another."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:  # glibc has it
+        trim(0)
