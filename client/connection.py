@@ -1,8 +1,6 @@
 """One connection to one node, as a link sees it: frames in, frames out, and what became of it.
 
-There are two kinds. A `Direct` one is read and written by whoever waits for an answer. A `Dealer`
-is ZeroMQ's own, which brings a thread for its sockets, and encryption: it is used where a node has
-a key. Both speak the same protocol on the wire.
+`Direct` is one: it is read and written by whoever waits for an answer.
 
 `send` and `receive` never block: the one says whether the frames were taken, the other gives what
 is there. Nothing is taken while there is no connection, so a request is never parked where it

@@ -1,7 +1,7 @@
 """What a client shows and what it believes: a token, and the authority of the nodes' certificates.
 
-With TLS the data path is encrypted too: the nodes' CURVE keys are in the view, which came over TLS,
-so they are known to be the nodes'.
+With TLS the data path is encrypted too: the nodes' keys for it are in the view, which came over
+TLS, so they are known to be the nodes'.
 """
 
 from __future__ import annotations

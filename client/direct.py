@@ -18,11 +18,11 @@ import struct
 import threading
 import time
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from weft.awake import Awake
 from weft.errors import InvalidArgument, ProtocolError
-from weft.proto import zmtp
+from weft.proto import sealed, zmtp
 from weft.proto.zmtp import BUFFERS_MAX, GATHER_BYTES_MAX, PIECE_BYTES, Frame
 
 from . import connection
@@ -43,6 +43,9 @@ from .connection import (
     Ended,
 )
 from .pool import POOL
+
+if TYPE_CHECKING:
+    from weft.proto.noise import Handshake
 
 #: Of a message: many frames of a pop's answer.
 MESSAGE_BYTES_MAX: Final = 4 * FRAME_BYTES_MAX
@@ -66,15 +69,18 @@ _APART: Final = 0
 _NAMED: Final = 1
 _CONNECTING: Final = 2
 _GREETED: Final = 3
-_READYING: Final = 4
-_UP: Final = 5
+_SEALING: Final = 4
+_READYING: Final = 5
+_UP: Final = 6
 
 
 class Direct:
     """Implements Connection."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, key: bytes | None = None) -> None:
+        """With the node's public `key` it is encrypted, and ends at nobody else."""
         self.address = address
+        self._key = key
         self._host, self._port = _parsed(address)
         self._socket: socket.socket | None = None
         self._epoll = select.epoll()
@@ -84,7 +90,10 @@ class Direct:
         self._bell_lock = threading.Lock()
         self._epoll.register(self._bell, select.EPOLLIN)
         self._step = _APART
-        self._reader = zmtp.Reader(MESSAGE_BYTES_MAX, POOL.take)
+        self._reader: zmtp.Reader | sealed.SealedReader = _reader()
+        self._sealer: sealed.Sealer | None = None
+        self._handshake: Handshake | None = None
+        #: The other end's greeting, then its handshake.
         self._greeting = b""
         self._low = 1
         self._out: list[memoryview] = []
@@ -223,7 +232,7 @@ class Direct:
             self._connect(*self._found)
         if self._step == _CONNECTING and self._writable():
             self._greet()
-        if self._step in (_GREETED, _READYING):
+        if self._step in (_GREETED, _SEALING, _READYING):
             self._shake()
         if self._step not in (_UP, _APART) and time.monotonic() >= self._due:
             self._fail()
@@ -311,9 +320,7 @@ class Direct:
         self._low = 1
         self._due = time.monotonic() + GREETING_MS_MAX / 1000
         self._greeting = b""
-        came = self._reader.messages  # whole, before the last connection broke
-        self._reader = zmtp.Reader(MESSAGE_BYTES_MAX, POOL.take)
-        self._reader.messages = came
+        self._read_with(_reader())
         # From here on it blocks, for a blink at most; whoever must not wait says so in each call.
         self._socket.setblocking(True)
         seconds, millis = divmod(connection.BLINK_MS, 1000)
@@ -321,24 +328,45 @@ class Direct:
             socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(seconds, millis * 1000)
         )
         self._epoll.modify(self._socket.fileno(), select.EPOLLIN)
-        self._write([zmtp.GREETING])
+        self._write([zmtp.GREETING if self._key is None else sealed.CALLS])
+
+    def _read_with(self, reader: zmtp.Reader | sealed.SealedReader) -> None:
+        reader.messages = self._reader.messages  # whole, before the last connection broke
+        self._reader = reader
 
     def _shake(self) -> None:
-        """Their greeting, then READY of either end."""
-        if self._step == _GREETED:
-            lacks = zmtp.GREETING_BYTES - len(self._greeting)
-            self._greeting += self._receive(lacks, _AT_ONCE) or b""
-            if self._step != _GREETED or len(self._greeting) < zmtp.GREETING_BYTES:
-                return
-            try:
-                zmtp.check_greeting(self._greeting)
-            except ProtocolError:
-                self._fail()
-                return
-            self._step = _READYING
-            self._write([_READY])
+        """Their greeting, their handshake if it is encrypted, then READY of either end."""
+        try:
+            if self._step == _GREETED and (greeting := self._first(zmtp.GREETING_BYTES)):
+                if self._key is None:
+                    zmtp.check_greeting(greeting)
+                    self._step = _READYING
+                    self._write([_READY])
+                else:
+                    zmtp.check_greeting(greeting, sealed.MECHANISM)
+                    self._step = _SEALING
+                    self._handshake = sealed.call(self._key, greeting)
+                    self._write([sealed.say(self._handshake)])
+            if self._step == _SEALING and (answer := self._first(sealed.HANDSHAKE_BYTES)):
+                assert self._handshake is not None
+                sealed.hear(self._handshake, answer)
+                ours, theirs = self._handshake.split()
+                self._sealer = sealed.Sealer(ours)
+                self._read_with(sealed.SealedReader(theirs, _reader()))
+                self._step = _READYING
+                self._write([_READY])
+        except ProtocolError:
+            self._fail()
         if self._step == _READYING:
             self._read(_AT_ONCE)
+
+    def _first(self, size: int) -> bytes:
+        """So many bytes of what comes first, once they are all there."""
+        self._greeting += self._receive(size - len(self._greeting), _AT_ONCE) or b""
+        if len(self._greeting) < size:
+            return b""
+        whole, self._greeting = self._greeting, b""
+        return whole
 
     # --- bytes ---
 
@@ -362,7 +390,7 @@ class Direct:
         until = 0.0
         while True:
             if reader.room is not None:
-                if not self._fill(reader, flags):
+                if not self._fill(flags):
                     break
             else:
                 data = self._receive(reader.lacks or PIECE_BYTES, flags)
@@ -384,9 +412,11 @@ class Direct:
         if self._low != 1 or reader.lacks > PIECE_BYTES:
             self._wake_for(reader.lacks)
 
-    def _fill(self, reader: zmtp.Reader, flags: int) -> bool:
+    def _fill(self, flags: int) -> bool:
         """Reads some of a long frame into its place; whether there was any."""
+        reader = self._reader
         assert self._socket is not None
+        assert isinstance(reader, zmtp.Reader)
         assert reader.room is not None
         try:
             size = self._socket.recv_into(reader.room, 0, flags or socket.MSG_WAITALL)
@@ -421,6 +451,8 @@ class Direct:
 
     def _write(self, pieces: list[bytes]) -> None:
         assert self._socket is not None
+        if self._sealer is not None:
+            pieces = self._sealer.seal(pieces)
         if self._out:  # between the pieces of a message there is no room for another
             self._out += [memoryview(piece) for piece in pieces]
             return
@@ -470,6 +502,7 @@ class Direct:
             self._socket.close()  # the epoll object forgets it
             self._socket = None
         self._step = _APART
+        self._sealer = self._handshake = None
         self._out = []
         self._due = time.monotonic() + pause_s
 
@@ -482,6 +515,10 @@ _OPTIONS: Final = (
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, SILENT_MS_MAX // SILENT_EVERY_MS),
     (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNTAKEN_MS_MAX),
 )
+
+
+def _reader() -> zmtp.Reader:
+    return zmtp.Reader(MESSAGE_BYTES_MAX, POOL.take)
 
 
 def _parsed(address: str) -> tuple[str, int]:

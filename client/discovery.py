@@ -145,7 +145,9 @@ def ask(seed: str, timeout_s: float, credentials: Credentials) -> View:
                 ) from None
             raise ConnectionLost(f"{seed} ({code.name.lower()})") from None
     nodes = [
-        wire.NodeInfo(n.id, n.grpc, n.zmq, n.state, n.voter, n.witness, n.alive, n.peer, n.key)
+        wire.NodeInfo(
+            n.id, n.grpc, n.zmq, n.state, n.voter, n.witness, n.alive, n.peer, n.key, n.data_key
+        )
         for n in answer.nodes
     ]
     info = wire.ViewInfo(

@@ -43,8 +43,8 @@ class Place(Protocol):
         ...
 
     @property
-    def key(self) -> str:
-        """Its node's CURVE key; empty: the connection is not encrypted."""
+    def key(self) -> bytes | None:
+        """The public key of its node's data path; None: the connection is not encrypted."""
         ...
 
     def refresh(self, within_s: float) -> str | None:

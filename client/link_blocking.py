@@ -24,8 +24,8 @@ from typing import Final
 from weft.errors import ConnectionLost, ProtocolError, UsageError, WeftError
 from weft.proto import wire
 
-from .connecting import ENDS, Connecting
-from .connection import BLINK_MS, CHANGED, CLOSE_MS, DOWN, READABLE, UP
+from .connecting import Connecting
+from .connection import BLINK_MS, CHANGED, CLOSE_MS, DOWN, READABLE, UP, Ended
 from .exchange import Call, Exchange
 from .link import ATTEMPT_S, LOOK_S, LOST_S, Answered, Asked, Place
 
@@ -194,7 +194,7 @@ class BlockingLink:
                 raise self._ended()
             try:
                 call = line.ask(request, payload, deadline)
-            except ENDS:
+            except Ended:
                 line.drop()
                 raise self._ended() from None
         if call.error is not None:
@@ -230,7 +230,7 @@ class BlockingLink:
                 raise self._ended()
             try:
                 return line.talk(asked, deadline)
-            except ENDS:
+            except Ended:
                 line.drop()
                 raise self._ended() from None
 

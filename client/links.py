@@ -11,7 +11,8 @@ import os
 import threading
 from collections.abc import Callable
 
-from weft.errors import UsageError
+from weft.errors import ProtocolError, UsageError
+from weft.proto.sealed import KEY_BYTES
 
 from .carrier import Carrier
 from .discovery import Discovery
@@ -27,7 +28,7 @@ class NodePlace:
         self.address = node.zmq
         credentials = discovery.credentials
         self.token = credentials.token
-        self.key = node.key if credentials.tls is not None else ""
+        self.key = _key_of(node) if credentials.tls is not None else None
         self._discovery = discovery
         self._adopt = adopt
 
@@ -41,6 +42,17 @@ class NodePlace:
     def looked(self) -> None:
         if self._discovery.view is not None:
             self._adopt(self._discovery.view)
+
+
+def _key_of(node: Node) -> bytes:
+    """It is encrypted or it is not made: never in the open because a key was missing."""
+    try:
+        key = bytes.fromhex(node.data_key)
+    except ValueError:
+        key = b""
+    if len(key) != KEY_BYTES:
+        raise ProtocolError(f"the view has no key for the data path of node {node.id}")
+    return key
 
 
 class Links:

@@ -24,8 +24,8 @@ class Node:
     alive: bool = True
     #: It has a vote and holds no data.
     witness: bool = False
-    #: Its public CURVE key, Z85.
-    key: str = ""
+    #: The public key of its data path, in hexadecimal digits.
+    data_key: str = ""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class View:
         ):
             raise ProtocolError(f"the node at {via} gave a view whose primaries are not its nodes")
         nodes = [
-            Node(n.node, reach(n.grpc, via), reach(n.zmq, via), n.alive, n.witness, n.key)
+            Node(n.node, reach(n.grpc, via), reach(n.zmq, via), n.alive, n.witness, n.data_key)
             for n in info.nodes
         ]
         return cls(info.cluster, info.partitions, tuple(nodes), info.version, tuple(info.primaries))

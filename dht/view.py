@@ -35,6 +35,8 @@ class Member(msgspec.Struct, array_like=True, frozen=True):
     state: str = "active"
     #: Has a vote and holds no data.
     witness: bool = False
+    #: The public key of its data path, for clients, in hexadecimal digits.
+    data_key: str = ""
 
 
 class Place(msgspec.Struct, array_like=True, frozen=True):

@@ -485,7 +485,7 @@ class ViewRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class Node(_message.Message):
-    __slots__ = ("id", "grpc", "zmq", "state", "voter", "witness", "alive", "peer", "key")
+    __slots__ = ("id", "grpc", "zmq", "state", "voter", "witness", "alive", "peer", "key", "data_key")
     ID_FIELD_NUMBER: _ClassVar[int]
     GRPC_FIELD_NUMBER: _ClassVar[int]
     ZMQ_FIELD_NUMBER: _ClassVar[int]
@@ -495,6 +495,7 @@ class Node(_message.Message):
     ALIVE_FIELD_NUMBER: _ClassVar[int]
     PEER_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
+    DATA_KEY_FIELD_NUMBER: _ClassVar[int]
     id: str
     grpc: str
     zmq: str
@@ -504,7 +505,8 @@ class Node(_message.Message):
     alive: bool
     peer: str
     key: str
-    def __init__(self, id: _Optional[str] = ..., grpc: _Optional[str] = ..., zmq: _Optional[str] = ..., state: _Optional[str] = ..., voter: bool = ..., witness: bool = ..., alive: bool = ..., peer: _Optional[str] = ..., key: _Optional[str] = ...) -> None: ...
+    data_key: str
+    def __init__(self, id: _Optional[str] = ..., grpc: _Optional[str] = ..., zmq: _Optional[str] = ..., state: _Optional[str] = ..., voter: bool = ..., witness: bool = ..., alive: bool = ..., peer: _Optional[str] = ..., key: _Optional[str] = ..., data_key: _Optional[str] = ...) -> None: ...
 
 class ViewResponse(_message.Message):
     __slots__ = ("cluster", "version", "partitions", "nodes", "wire_version", "primaries")
@@ -564,7 +566,7 @@ class PlacesResponse(_message.Message):
     def __init__(self, cluster: _Optional[str] = ..., version: _Optional[int] = ..., min_sync: _Optional[int] = ..., voters: _Optional[_Iterable[str]] = ..., nodes: _Optional[_Iterable[_Union[Node, _Mapping]]] = ..., places: _Optional[_Iterable[_Union[Place, _Mapping]]] = ...) -> None: ...
 
 class JoinRequest(_message.Message):
-    __slots__ = ("node", "grpc", "zmq", "peer", "key", "witness", "peer_version")
+    __slots__ = ("node", "grpc", "zmq", "peer", "key", "witness", "peer_version", "data_key")
     NODE_FIELD_NUMBER: _ClassVar[int]
     GRPC_FIELD_NUMBER: _ClassVar[int]
     ZMQ_FIELD_NUMBER: _ClassVar[int]
@@ -572,6 +574,7 @@ class JoinRequest(_message.Message):
     KEY_FIELD_NUMBER: _ClassVar[int]
     WITNESS_FIELD_NUMBER: _ClassVar[int]
     PEER_VERSION_FIELD_NUMBER: _ClassVar[int]
+    DATA_KEY_FIELD_NUMBER: _ClassVar[int]
     node: str
     grpc: str
     zmq: str
@@ -579,7 +582,8 @@ class JoinRequest(_message.Message):
     key: str
     witness: bool
     peer_version: int
-    def __init__(self, node: _Optional[str] = ..., grpc: _Optional[str] = ..., zmq: _Optional[str] = ..., peer: _Optional[str] = ..., key: _Optional[str] = ..., witness: bool = ..., peer_version: _Optional[int] = ...) -> None: ...
+    data_key: str
+    def __init__(self, node: _Optional[str] = ..., grpc: _Optional[str] = ..., zmq: _Optional[str] = ..., peer: _Optional[str] = ..., key: _Optional[str] = ..., witness: bool = ..., peer_version: _Optional[int] = ..., data_key: _Optional[str] = ...) -> None: ...
 
 class JoinResponse(_message.Message):
     __slots__ = ("cluster", "partitions", "view")

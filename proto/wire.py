@@ -24,7 +24,7 @@ from .verb import Request as Request
 from .zmtp import Frame as Frame
 
 #: Raised when an old peer could misread a new frame; a node refuses any other.
-WIRE_VERSION = 1
+WIRE_VERSION = 2
 
 
 class Payload(msgspec.Struct, array_like=True, frozen=True):
@@ -251,6 +251,8 @@ class Join(Request, frozen=True, tag="join"):
     witness: bool = False
     #: The version of what it says to other nodes.
     version: int = 1
+    #: The public key of its data path, in hexadecimal digits.
+    data_key: str = ""
 
 
 class Leave(Request, frozen=True, tag="leave"):
@@ -412,6 +414,8 @@ class NodeInfo(msgspec.Struct, array_like=True, frozen=True):
     #: Where it listens for other nodes, and its public CURVE key; "" when that is not said.
     peer: str = ""
     key: str = ""
+    #: The public key of its data path, in hexadecimal digits.
+    data_key: str = ""
 
 
 class ViewInfo(Answer, frozen=True, tag="view"):

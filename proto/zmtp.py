@@ -1,10 +1,10 @@
-"""ZeroMQ's protocol (ZMTP 3.0, mechanism NULL), as far as one end of a connection needs it. Pure.
+"""ZeroMQ's protocol (ZMTP 3.0), as far as one end of a connection needs it. Pure.
 
 ZeroMQ's own library moves every message through a thread of its own: on the way to a node and back
 that is four threads that must be woken besides the two that do the work, and on an idle machine
 waking them takes longer than everything else. A DEALER's or ROUTER's side of an open connection is
 little more than lengths before frames, so who waits for an answer reads and writes the connection
-itself. Encrypted connections (CURVE) are left to the library.
+itself. Where it is encrypted, all of this stands in records of `sealed`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,19 @@ from typing import Any, Final
 
 from weft.errors import ProtocolError
 
-#: The first bytes of every connection: the signature, the version, the mechanism; a client of a
-#: client-server mechanism says so in the byte after it, and 31 bytes are left for later.
-GREETING: Final = b"\xff" + bytes(8) + b"\x7f" + b"\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
+NULL: Final = b"NULL"
+
+
+def greeting(mechanism: bytes, *, as_server: bool = False) -> bytes:
+    """The first bytes of every connection: the signature, the version, the mechanism; who is called
+    in a mechanism with two roles says so in the byte after it, and 31 bytes are left for later."""
+    return (
+        b"\xff" + bytes(8) + b"\x7f" + b"\x03\x00" + mechanism.ljust(20, b"\0")
+        + bytes((as_server,)) + bytes(31)
+    )  # fmt: skip
+
+
+GREETING: Final = greeting(NULL)
 GREETING_BYTES: Final = len(GREETING)
 #: Read at first. What a long frame lacks is then read in one go, and the kernel is told to gather
 #: so much of it before it wakes the reader.
@@ -94,17 +104,17 @@ def message(frames: Sequence[bytes]) -> list[bytes]:
     return pieces
 
 
-def check_greeting(greeting: bytes) -> None:
-    """Raises ProtocolError unless the other end speaks a version and mechanism that we do."""
-    if greeting[:1] != b"\xff" or greeting[9:10] != b"\x7f":
+def check_greeting(theirs: bytes, mechanism: bytes = NULL) -> None:
+    """Raises ProtocolError unless the other end speaks a version that we do, and that mechanism."""
+    if theirs[:1] != b"\xff" or theirs[9:10] != b"\x7f":
         raise ProtocolError("the other end does not speak ZeroMQ's protocol")
-    if greeting[10] < 3:
-        raise ProtocolError(f"the other end speaks ZMTP {greeting[10]}, not 3")
-    mechanism = greeting[12:32].rstrip(b"\0")
-    if mechanism != b"NULL":
+    if theirs[10] < 3:
+        raise ProtocolError(f"the other end speaks ZMTP {theirs[10]}, not 3")
+    wants = theirs[12:32].rstrip(b"\0")
+    if wants != mechanism:
         raise ProtocolError(
-            f"the other end wants the mechanism {mechanism.decode('ascii', 'replace')}: "
-            "one end is encrypted and the other is not"
+            f"the other end wants the mechanism {wants.decode('ascii', 'replace')}, not "
+            f"{mechanism.decode()}: one end is encrypted and the other is not, or otherwise"
         )
 
 

@@ -4,7 +4,8 @@ It never blocks and knows nothing of other connections. What the kernel does not
 here, up to a limit past which an answer is refused; while half of that waits nothing more is read,
 so that TCP holds back a caller that asks and does not listen. It is read in small pieces, and in
 one large one when the rest of a long frame is to come. Requests of a piece are handled before the
-next piece is read: they are all that one connection keeps, but for the message under way.
+next piece is read: they are all that one connection keeps, but for the message under way. Where the
+node has a secret key for it, everything after the greetings is sealed (`proto/sealed.py`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from weft.errors import ProtocolError
-from weft.proto import zmtp
+from weft.proto import sealed, zmtp
 from weft.proto.zmtp import BUFFERS_MAX, GATHER_BYTES_MAX, PIECE_BYTES
 
 from .edge import FRAME_BYTES_MAX, PEER_ANSWERS_MAX, PEER_BYTES_MAX, PEER_MESSAGES_MAX
@@ -29,11 +30,19 @@ _SIGNATURE: Final = zmtp.GREETING[:1]
 
 class Connection:
     __slots__ = (
-        "_answers", "_greeting", "_held", "_low", "_reader", "_socket", "due", "fd",
-        "more", "number", "requests", "since", "waiting", "watched", "welcome", "where",
+        "_answers", "_greeting", "_handshake", "_held", "_low", "_reader", "_sealer", "_secret",
+        "_socket", "due", "fd", "more", "number", "requests", "since", "waiting", "watched",
+        "welcome", "where",
     )  # fmt: skip
 
-    def __init__(self, made: socket.socket, number: int, where: str, since: float) -> None:
+    def __init__(
+        self,
+        made: socket.socket,
+        number: int,
+        where: str,
+        since: float,
+        secret: bytes | None = None,
+    ) -> None:
         made.setblocking(False)
         self._socket = made
         self.fd = made.fileno()
@@ -52,7 +61,11 @@ class Connection:
         self.due = False
         self.watched = 0
         self._greeting = b""
-        self._reader = zmtp.Reader(FRAME_BYTES_MAX)
+        #: The node's secret key, and the caller's handshake so far.
+        self._secret = secret
+        self._handshake = b""
+        self._sealer: sealed.Sealer | None = None
+        self._reader: zmtp.Reader | sealed.SealedReader = zmtp.Reader(FRAME_BYTES_MAX)
         self._low = 1
         #: What waits to be written, and whether it is the last of an answer.
         self.waiting: list[tuple[memoryview, bool]] = []
@@ -87,6 +100,7 @@ class Connection:
                 self.requests = requests
         else:
             self._meet(data)
+            reader = self._reader
         if size == asked:
             self.more = True
             if reader.lacks:  # the rest of a long frame is likely to be there
@@ -116,6 +130,8 @@ class Connection:
     def _meet(self, data: bytes) -> None:
         """The handshake, and what may follow it at once."""
         data = self._greeted(data)
+        if data and self._secret is not None:
+            data = self._shaken(data, self._secret)
         if data:
             self._take(data)
 
@@ -140,7 +156,26 @@ class Connection:
         if not self._greeting.startswith(_SIGNATURE):
             raise ProtocolError("the other end does not speak ZeroMQ's protocol")
         if len(data) >= lacks:
-            zmtp.check_greeting(self._greeting)
+            if self._secret is not None:
+                zmtp.check_greeting(self._greeting, sealed.MECHANISM)
+            else:
+                zmtp.check_greeting(self._greeting)
+                self._say([_READY])
+        return data[lacks:]
+
+    def _shaken(self, data: bytes, secret: bytes) -> bytes:
+        """Takes the caller's handshake off what follows the greeting; the rest is sealed."""
+        lacks = sealed.HANDSHAKE_BYTES - len(self._handshake)
+        if not lacks:
+            return data
+        self._handshake += data[:lacks]
+        if len(data) >= lacks:
+            handshake = sealed.called(secret, self._greeting)
+            sealed.hear(handshake, self._handshake)
+            self._say([sealed.say(handshake)])
+            ours, theirs = handshake.split()
+            self._sealer = sealed.Sealer(ours)
+            self._reader = sealed.SealedReader(theirs, zmtp.Reader(FRAME_BYTES_MAX))
             self._say([_READY])
         return data[lacks:]
 
@@ -167,21 +202,23 @@ class Connection:
         return self._held >= PEER_BYTES_MAX // 2 or self._answers >= PEER_MESSAGES_MAX // 2
 
     def greet(self) -> None:
-        self._say([zmtp.GREETING])
+        self._say([zmtp.GREETING if self._secret is None else sealed.CALLED])
 
     def send(self, pieces: Sequence[bytes]) -> bool:
         """Writes what belongs together, or keeps it; whether it did. Of an end the reader hears."""
-        count = len(pieces)
-        if count > BUFFERS_MAX:
-            pieces = [b"".join(pieces)]
-            count = 1
         sent = 0
         if self.waiting:
             if self._answers >= PEER_ANSWERS_MAX:
                 return False
             if self._held + sum(map(len, pieces)) > PEER_BYTES_MAX:
                 return False
-        else:
+        if self._sealer is not None:  # after this it has its number, and must be written
+            pieces = self._sealer.seal(pieces)
+        count = len(pieces)
+        if count > BUFFERS_MAX:
+            pieces = [b"".join(pieces)]
+            count = 1
+        if not self.waiting:
             try:
                 if count == 1:
                     sent = self._socket.send(pieces[0])

@@ -3,7 +3,7 @@
 On the wire it is a ROUTER of ZeroMQ (`proto/zmtp.py`), for ZeroMQ's library at the other end as for
 the client's own. That library moves every message through a thread of its own, and on an idle
 machine waking threads is most of what a request costs; here the thread that answers a request is
-the one that the kernel wakes for it. Encrypted connections are left to the library (`zmq_edge`).
+the one that the kernel wakes for it. Where the node has a key, connections are sealed.
 
 One epoll watches the listening socket and all connections, and the node's poller watches the epoll.
 Connections that have something stand in a line; each gives one request and goes to its end, so that
@@ -28,12 +28,12 @@ from weft.proto import wire, zmtp
 
 from .access import Access
 from .address import Address
-from .admission import HANDSHAKE_MS
 from .audit import Audit
 from .connection import Connection
 from .edge import (
     BACKLOG,
     FLUSH_MS,
+    HANDSHAKE_MS,
     ROUND_BYTES_MAX,
     ROUND_MESSAGES_MAX,
     Caller,
@@ -61,15 +61,18 @@ _IN: Final = select.EPOLLIN
 _OUT: Final = select.EPOLLOUT
 
 
-class DirectEdge(Edge[Connection]):
+class DirectEdge(Edge):
     def __init__(
         self,
         address: Address,
         access: Access | None = None,
         audit: Audit | None = None,
         connections_max: int = 1_000_000,
+        secret: bytes | None = None,
     ) -> None:
+        """With a `secret` key it is encrypted; who is at a connection's other end, a token says."""
         super().__init__(access, audit)
+        self._secret = secret
         self._connections_max = connections_max
         #: Connections that were not let in.
         self.refused = 0
@@ -83,7 +86,7 @@ class DirectEdge(Edge[Connection]):
         self._rest = os.eventfd(1, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._rests = False
         self._epoll.register(self._rest, 0)
-        self._by_number: dict[int | bytes, Connection] = {}
+        self._by_number: dict[int, Connection] = {}
         self._by_fd: dict[int, Connection] = {}
         #: Those that have not shaken hands, in the order in which they came.
         self._strangers: dict[int, Connection] = {}
@@ -92,10 +95,8 @@ class DirectEdge(Edge[Connection]):
 
     # --- a round --------------------------------------------------------------------------
 
-    def pending(self) -> bool:
-        return False  # the epoll tells of everything
-
     def receive(self) -> list[Received]:
+        """What has come, up to a round's worth."""
         line = self._line
         for fd, events in self._epoll.poll(0, _EVENTS_MAX):
             connection = self._by_fd.get(fd)
@@ -131,7 +132,7 @@ class DirectEdge(Edge[Connection]):
             if connection.requests:
                 frames = connection.requests.pop()
                 taken_bytes += sum(map(len, frames))
-                request = self._request(connection.number, frames, connection)
+                request = self._request(connection.number, frames, connection.where)
                 if request is not None:
                     received.append(request)
             if connection.requests or connection.more:
@@ -148,6 +149,7 @@ class DirectEdge(Edge[Connection]):
         return received
 
     def send(self, caller: Caller, answer: wire.AnyAnswer, payload: Sequence[bytes]) -> bool:
+        """Whether it went out, or waits until it can."""
         connection = self._by_number.get(caller.peer)
         if connection is None:
             log.debug("answer not sent", extra=fields(why="the caller has gone"))
@@ -161,10 +163,8 @@ class DirectEdge(Edge[Connection]):
             self._watch(connection)
         return True
 
-    def look(self) -> None:
-        """Whoever has come in the meantime has woken the epoll."""
-
     def tend(self) -> None:
+        """About once a second: what has taken too long."""
         if self._strangers:
             late = time.monotonic() - HANDSHAKE_MS / 1000
             for stranger in list(self._strangers.values()):
@@ -226,7 +226,9 @@ class DirectEdge(Edge[Connection]):
                     )
                 continue
             self._number += 1
-            connection = Connection(made, self._number, str(where[0]), time.monotonic())
+            connection = Connection(
+                made, self._number, str(where[0]), time.monotonic(), self._secret
+            )
             self._by_number[connection.number] = self._by_fd[connection.fd] = connection
             self._strangers[connection.number] = connection
             connection.watched = _IN
@@ -273,9 +275,6 @@ class DirectEdge(Edge[Connection]):
         self._epoll.unregister(connection.fd)
         del self._by_number[connection.number], self._by_fd[connection.fd]
         self._strangers.pop(connection.number, None)
-
-    def _where(self, origin: Connection) -> str:
-        return origin.where
 
 
 def _listen(address: Address) -> socket.socket:

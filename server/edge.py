@@ -1,7 +1,6 @@
-"""What the data path's two edges share: their limits, and what a request is before a node sees it.
+"""The data path's limits, and what a request is before a node sees it.
 
-`zmq_edge` has ZeroMQ's library at its sockets and serves where connections are encrypted;
-`direct_edge` has the sockets itself. Frames are checked while they are decoded; what is not a
+`direct_edge` has the sockets. Frames are checked while they are decoded; what is not a
 request is answered with a PROTOCOL failure and forgotten. Answers wait for a caller that is slow to
 read, up to a limit. Past it, and when it has gone, an answer is not kept: what a pop had lent goes
 back to its queue at once, and the caller asks again if it still cares.
@@ -11,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -39,6 +38,8 @@ ROUND_BYTES_MAX: Final = 16 * MIB
 #: The same in bytes: that many answers of 8 MiB would be all of the memory, for one caller that
 #: never reads.
 PEER_BYTES_MAX: Final = 8 * POP_BYTES_MAX
+#: A connection that has not shaken hands by then is closed.
+HANDSHAKE_MS: Final = 10_000
 #: Connections that wait for the node to look at them.
 BACKLOG: Final = 1024
 #: How long a node that stops waits for the last answers to leave.
@@ -48,7 +49,7 @@ FLUSH_MS: Final = 500
 class Caller(NamedTuple):
     """Who asked: a connection, by a name that no other one gets, and its number for the request."""
 
-    peer: bytes | int
+    peer: int
     rid: int
 
 
@@ -59,48 +60,16 @@ class Received(NamedTuple):
     who: Who
 
 
-#: By what an edge can tell where a request came from.
-Origin = TypeVar("Origin")
-
-
-class Edge(ABC, Generic[Origin]):
-    #: Where it listens.
-    address: Address
-    #: What a node watches (see `watch`).
-    fd: int
-
+class Edge(ABC):
     def __init__(self, access: Access | None, audit: Audit | None) -> None:
         self._access = access
         self._audit = audit
 
     @abstractmethod
-    def pending(self) -> bool:
-        """Whether something is there that the descriptor need not tell of."""
-
-    @abstractmethod
-    def receive(self) -> list[Received]:
-        """What has come, up to a round's worth."""
-
-    @abstractmethod
     def send(self, caller: Caller, answer: wire.AnyAnswer, payload: Sequence[bytes]) -> bool:
         """Whether it went out."""
 
-    @abstractmethod
-    def look(self) -> None:
-        """After a round's answers: may see what has come in the meantime."""
-
-    @abstractmethod
-    def tend(self) -> None:
-        """About once a second: what has taken too long."""
-
-    @abstractmethod
-    def close(self) -> None: ...
-
-    @abstractmethod
-    def _where(self, origin: Origin) -> str:
-        """The other end's address."""
-
-    def _request(self, peer: bytes | int, frames: list[bytes], origin: Origin) -> Received | None:
+    def _request(self, peer: int, frames: list[bytes], where: str) -> Received | None:
         """The request in these frames; None for what was refused, which has been said."""
         try:
             call = wire.decode_call(frames[0])
@@ -119,15 +88,14 @@ class Edge(ABC, Generic[Origin]):
                 principal = self._access.check(call.token, request)
             except Refused as error:
                 if self._audit is not None:  # before anybody knows of it
-                    whose = Who(self._access.whose(call.token), self._where(origin))
+                    whose = Who(self._access.whose(call.token), where)
                     self._audit.refused(whose, request, error)
                 failure = wire.Failure(error.code, error.message, error.retriable)
                 self.send(Caller(peer, call.rid), failure, ())
                 return None
         who = Who(principal) if principal is not None else NOBODY
-        # Where from costs more than all else: only if it is noted.
         if self._audit is not None and type(request) is not wire.Push and audited(request):
-            who = Who(principal, self._where(origin))
+            who = Who(principal, where)
         return Received(Caller(peer, call.rid), request, frames[1:], who)
 
 

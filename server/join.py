@@ -35,6 +35,7 @@ from weft.proto import wire
 
 from .address import Address
 from .config import WILDCARDS, Config
+from .data_key import check_public, data_key
 from .log import fields
 from .peers import PEER_VERSION, check_peer
 from .seeds import Seeds, Wait
@@ -150,6 +151,7 @@ class Join:
             key=self._directory.keys.public,
             witness=self._config.witness,
             peer_version=PEER_VERSION,
+            data_key=data_key(self._directory.keys).public,
         )
 
     def _join(self, seeds: Seeds, node: Newcomer, me: pb.JoinRequest, wait: Wait) -> None:
@@ -210,6 +212,7 @@ def check_newcomer(request: wire.Join) -> None:
             f"version {PEER_VERSION}: install the same version of weft on all of them"
         )
     check_peer(request.peer, request.key)
+    check_public(request.data_key)
     for name in ("grpc", "zmq"):
         if not Address.parse(getattr(request, name), name).port:
             raise InvalidArgument(f"{name} must name a port")
@@ -220,5 +223,6 @@ def is_known(view: pb.ViewResponse, me: pb.JoinRequest) -> bool:
     for node in view.nodes:
         if node.id == me.node:
             told = (node.grpc, node.zmq, node.peer or me.peer, node.key or me.key, node.witness)
-            return told == (me.grpc, me.zmq, me.peer, me.key, me.witness)
+            own = (me.grpc, me.zmq, me.peer, me.key, me.witness)
+            return told == own and node.data_key == me.data_key
     return False

@@ -23,7 +23,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Sequence
 from importlib.metadata import version
-from typing import Any, Final
+from typing import Final
 
 from weft.dht.core import decode_view
 from weft.dht.messages import AnyMessage
@@ -43,8 +43,9 @@ from .audit import Audit, audited
 from .clock import Clock
 from .compaction import Compaction
 from .config import LEARNERS_DEFAULT, Config
+from .data_key import data_key
 from .direct_edge import DirectEdge
-from .edge import ROUND_MESSAGES_MAX, Caller, Edge, Received
+from .edge import ROUND_MESSAGES_MAX, Caller, Received
 from .engine.state import Answered
 from .figures import Figures, Labels, of_queues
 from .inbox import Asked, Inbox
@@ -57,7 +58,6 @@ from .space import Space
 from .timing import Timing
 from .watch import CLIENTS, INBOX, PEERS, Watch
 from .who import NOBODY, Who
-from .zmq_edge import ZmqEdge
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +99,11 @@ class Node:
         self._inbox = Inbox()
         self._views: queue.SimpleQueue[View] = queue.SimpleQueue()
         self._quotas = Quotas(config, self._started_us)
-        self._edge = _edge(config, directory, access, audit)
+        self._data_key = data_key(directory.keys)
+        self._edge = DirectEdge(
+            config.zmq_address, access, audit, config.connections_max,
+            self._data_key.secret if config.tls_cert else None,
+        )  # fmt: skip
         try:
             self._peers = PeerEdge(
                 config.peer_address, directory.keys, directory.cluster, directory.node
@@ -220,7 +224,7 @@ class Node:
 
     def _run(self) -> None:
         try:
-            watch = Watch(self._edge, self._peers, self._inbox.fd, self._config.awake_us)
+            watch = Watch(self._edge.fd, self._peers, self._inbox.fd, self._config.awake_us)
             while not self._stopping:
                 patience_ms, soon = self._patience_ms(), self._answered == 1
                 self._answered = 0
@@ -304,8 +308,6 @@ class Node:
             self._compaction.look(live, self._space.free_bytes, full=self._space.full)
         if changes:
             self._count(changes, took)
-        if received:
-            self._edge.look()
         if changes or ready:
             self.round_times.observe(time.perf_counter() - began)
         if ready & INBOX:
@@ -329,7 +331,6 @@ class Node:
         self._loom.enter(lone)
         self._count(lone.changes, took)
         self._loom.set_full(self._space.look(now))
-        self._edge.look()
         self.round_times.observe(perf_counter() - began)
         return True
 
@@ -371,6 +372,7 @@ class Node:
         return Member(
             str(advertised(self._peers.address)), self._directory.keys.public, self.grpc_address,
             str(advertised(self._edge.address)), "active", self._config.witness,
+            self._data_key.public,
         )  # fmt: skip
 
     def _handle(
@@ -449,16 +451,6 @@ class Node:
             self._clock.now_us() // 1000,
             self._peers.pings,
         )
-
-
-def _edge(
-    config: Config, directory: DataDirectory, access: Access | None, audit: Audit | None
-) -> Edge[Any]:
-    """The data path's: ZeroMQ's library where it is encrypted, and nothing in between where not."""
-    where, most = config.zmq_address, config.connections_max
-    if config.tls_cert:
-        return ZmqEdge(where, access, directory.keys, audit, most)
-    return DirectEdge(where, access, audit, most)
 
 
 def _unfit(request: wire.Join) -> wire.Failure | None:

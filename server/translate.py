@@ -221,7 +221,7 @@ def places(answer: wire.ClusterInfo) -> pb.PlacesResponse:
 def join(request: pb.JoinRequest) -> wire.Join:
     return wire.Join(
         request.node, request.grpc, request.zmq, request.peer, request.key, request.witness,
-        request.peer_version or 1,
+        request.peer_version or 1, request.data_key,
     )  # fmt: skip
 
 
@@ -236,6 +236,7 @@ def _node(node: wire.NodeInfo) -> pb.Node:
         alive=node.alive,
         peer=node.peer,
         key=node.key,
+        data_key=node.data_key,
     )
 
 

@@ -2,8 +2,8 @@
 
 ZeroMQ's poller would do, but it asks the kernel several times for what is one question, and a
 request that comes alone waits for each of them. A ZeroMQ socket's descriptor only says that
-something has happened since the socket was looked at last, so those sockets are looked at before
-every wait.
+something has happened since the socket was looked at last, so the one of other nodes is looked at
+before every wait.
 
 Who calls again as soon as he is answered is waited for awake for a moment (`weft.awake`).
 """
@@ -21,11 +21,11 @@ INBOX: Final = 4
 
 
 class Source(Protocol):
-    """Where requests or messages come from."""
+    """Where messages of other nodes come from."""
 
     @property
     def fd(self) -> int:
-        """Readable when there is something, or, for ZeroMQ's, when there may be."""
+        """Readable when there may be something."""
         ...
 
     def pending(self) -> bool:
@@ -34,12 +34,11 @@ class Source(Protocol):
 
 
 class Watch:
-    def __init__(self, clients: Source, peers: Source, inbox: int, awake_us: int) -> None:
+    def __init__(self, clients: int, peers: Source, inbox: int, awake_us: int) -> None:
         self._poll = select.poll()
-        self._bits = {clients.fd: CLIENTS, peers.fd: PEERS, inbox: INBOX}
+        self._bits = {clients: CLIENTS, peers.fd: PEERS, inbox: INBOX}
         for fd in self._bits:
             self._poll.register(fd, select.POLLIN)
-        self._clients = clients
         self._peers = peers
         self._awake = Awake(awake_us)
 
@@ -49,8 +48,6 @@ class Watch:
         `soon`: something is likely to come at once.
         """
         ready = PEERS if self._peers.pending() else 0
-        if self._clients.pending():
-            ready |= CLIENTS
         poll = self._poll.poll
         if ready:
             ms = 0

@@ -27,7 +27,10 @@ def join(house: House, request: wire.Join) -> Errand:
     for name in ("node", "peer", "key"):
         if not getattr(request, name):
             raise InvalidArgument(f"a node that joins must give its {name}")
-    member = Member(request.peer, request.key, request.grpc, request.zmq, "active", request.witness)
+    member = Member(
+        request.peer, request.key, request.grpc, request.zmq, "active", request.witness,
+        request.data_key,
+    )  # fmt: skip
     while True:
         view = core.view
         known = view.members.get(request.node)

@@ -65,7 +65,7 @@ def _nodes(house: House) -> list[wire.NodeInfo]:
     return [
         wire.NodeInfo(
             node, member.grpc, member.zmq, member.state, node in view.deciders, member.witness,
-            core.alive(node), member.peer, member.key,
+            core.alive(node), member.peer, member.key, member.data_key,
         )
         for node, member in members.items()
     ]  # fmt: skip

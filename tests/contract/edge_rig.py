@@ -23,8 +23,10 @@ DONE: Final = wire.Done(7)
 class EdgeRig:
     """An edge whose node is the test."""
 
-    def __init__(self, connections_max: int = 1000) -> None:
-        self.edge = DirectEdge(Address("127.0.0.1", 0), connections_max=connections_max)
+    def __init__(self, connections_max: int = 1000, secret: bytes | None = None) -> None:
+        self.edge = DirectEdge(
+            Address("127.0.0.1", 0), connections_max=connections_max, secret=secret
+        )
         self._stack = ExitStack()
 
     def turn(self, wait_s: float = 0.0) -> list[Received]:

@@ -31,6 +31,7 @@ from weft.proto import weft_pb2 as pb
 from weft.server import join as joining
 from weft.server.address import Address
 from weft.server.config import Config
+from weft.server.data_key import data_key
 from weft.server.join import Join, Newcomer, is_known, open_directory
 from weft.server.peers import PEER_VERSION
 
@@ -196,6 +197,7 @@ def known_as(fake: FakeCluster, path: Path, **other: str) -> None:
         "zmq": str(ZMQ),
         "peer": "127.0.0.1:7003",
         "key": directory.keys.public,
+        "data_key": data_key(directory.keys).public,
     }
     fake.view.nodes.append(pb.Node(**(fields | other)))
 
@@ -211,7 +213,7 @@ def test_a_member_that_comes_back_asks_nobody_to_let_it_in(
     assert (fake.joins, node.adopted) == ([], [])
 
 
-@pytest.mark.parametrize("field", ["grpc", "zmq", "peer", "key"])
+@pytest.mark.parametrize("field", ["grpc", "zmq", "peer", "key", "data_key"])
 def test_a_member_that_has_moved_says_so(fake: FakeCluster, tmp_path: Path, field: str) -> None:
     known_as(fake, tmp_path, **{field: "elsewhere:1"})
     node = Newbie(has_view=True)

@@ -39,7 +39,8 @@ class Known:
 
     def __init__(self, address: str) -> None:
         self.address = address
-        self.token = self.key = ""
+        self.token = ""
+        self.key = None
         self.moved: str | None = None
 
     def refresh(self, within_s: float) -> str | None:

@@ -27,7 +27,8 @@ LOOKUP = wire.Lookup("k")
 class Fixed:
     """A place that never changes; `on_look` is what the router would do after a look."""
 
-    key = token = ""
+    token = ""
+    key = None
 
     def __init__(self, address: str, on_look: Callable[[], None] = lambda: None) -> None:
         self.address = address

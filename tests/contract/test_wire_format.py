@@ -12,7 +12,7 @@ from weft.server.engine.head import Head, Part
 
 def test_a_request_is_an_array_that_names_its_verb() -> None:
     frame = wire.encode(wire.Call(wire.WIRE_VERSION, 7, wire.Push("orders", 5, 6, 2, 0, 1, "key")))
-    assert msgpack.unpackb(frame) == [1, 7, ["push", "orders", 5, 6, 2, 0, 1, "key"], ""]
+    assert msgpack.unpackb(frame) == [2, 7, ["push", "orders", 5, 6, 2, 0, 1, "key"], ""]
 
 
 def test_a_request_of_another_writer_is_understood() -> None:

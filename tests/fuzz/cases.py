@@ -22,21 +22,22 @@ from tests.process.test_frames import (
     check_frames,
     mutated,
 )
-from weft.proto import weft_pb2, wire
+from weft.proto import sealed, weft_pb2, wire, zmtp
 from weft.server import peers
 
 from .target import Target
 
 _CONNECT_S: Final = 5.0
-_CURVE: Final = b"\xff" + bytes(8) + b"\x7f" + b"\x03\x00" + b"CURVE".ljust(20, b"\0") + bytes(32)
+_CURVE: Final = zmtp.greeting(b"CURVE")
 _HELLO: Final = b"\x05HELLO\x01\x00" + bytes(72)
 #: A length that no frame may have, in ZeroMQ's and in HTTP/2's words.
 _HUGE: Final = st.sampled_from(
     [b"\x02" + struct.pack(">Q", 1 << 40), b"\xff\xff\xff\x00\x00\x00\x00\x00\x01"]
 )
 _BEGINNINGS: Final = st.sampled_from(
-    [b"", GREETING, HANDSHAKE, HTTP2, _CURVE, _CURVE + bytes([4, 200]) + _HELLO, b"GET / HTTP/1.1"]
-)
+    [b"", GREETING, HANDSHAKE, HTTP2, _CURVE, _CURVE + bytes([4, 200]) + _HELLO, sealed.CALLS,
+     sealed.CALLS + b"\x00\x30" + bytes(range(48)), b"GET / HTTP/1.1"]
+)  # fmt: skip
 _TLS_HELLO: Final = bytes.fromhex("160301020001")
 
 

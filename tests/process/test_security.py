@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
 import ssl
 import time
@@ -16,16 +17,19 @@ from typing import Any
 
 import grpc
 import pytest
-import zmq
 from click.testing import CliRunner
 
 import weft
 from tests.contract.authority import Authority, Pair
 from tests.process.live_node import LiveNode, NodeEnded
 from weft.client.cli.main import cli
+from weft.client.connection import REFUSED, UP
+from weft.client.direct import Direct
+from weft.persistence.keys import Keys
+from weft.proto import noise, weft_pb2_grpc, wire
 from weft.proto import weft_pb2 as pb
-from weft.proto import weft_pb2_grpc, wire
 from weft.server import tokens
+from weft.server.data_key import data_key
 
 pytestmark = pytest.mark.process
 
@@ -215,51 +219,58 @@ def test_figures_want_a_watcher_and_health_is_for_all(secure: Secure) -> None:
 
 
 def key_of(secure: Secure) -> bytes:
-    keys: dict[str, Any] = json.loads((secure.node.data / "curve.json").read_text())
-    return zmq.curve_public(keys["secret"].encode())
+    told = json.loads((secure.node.data / "curve.json").read_text())
+    return bytes.fromhex(data_key(Keys("", told["secret"])).public)
 
 
 @contextmanager
-def dealer(address: str, key: bytes | None) -> Iterator[zmq.Socket[bytes]]:
-    context = zmq.Context()
-    socket_ = context.socket(zmq.DEALER)
+def linked(address: str, key: bytes | None) -> Iterator[Direct]:
+    made = Direct(address, key)
     try:
-        if key is not None:
-            socket_.curve_serverkey = key
-            socket_.curve_publickey, socket_.curve_secretkey = zmq.curve_keypair()
-        socket_.connect(f"tcp://{address}")
-        yield socket_
+        yield made
     finally:
-        socket_.close(0)
-        context.term()
+        made.close(0)
+
+
+def ask(link: Direct, request: wire.AnyRequest, token: str, *payload: bytes) -> wire.AnyAnswer:
+    frames = [wire.encode(wire.Call(wire.WIRE_VERSION, 7, request, token)), *payload]
+    until = time.monotonic() + 100
+    while not link.send(frames):
+        assert time.monotonic() < until
+        link.changes()
+        link.wait(0.1, for_room=True)
+    while (answer := link.receive()) is None:
+        assert time.monotonic() < until
+        link.wait(0.1, for_room=False)
+    return wire.decode_reply(answer[0]).answer
 
 
 def test_the_data_path_wants_the_token_too(secure: Secure) -> None:
-    with dealer(secure.node.zmq, key_of(secure)) as link:
-
-        def ask(request: wire.AnyRequest, token: str, *payload: bytes) -> wire.AnyAnswer:
-            call = wire.Call(wire.WIRE_VERSION, 7, request, token)
-            link.send_multipart([wire.encode(call), *payload])
-            assert link.poll(100_000)
-            return wire.decode_reply(link.recv_multipart()[0]).answer
-
+    with linked(secure.node.zmq, key_of(secure)) as link:
         payload = wire.encode(wire.Payload([b"y"]))
         for token in ("", "nonsense"):
             for request in (wire.PurgeQueue("orders"), wire.View(), wire.ListQueues()):
-                answer = ask(request, token)
+                answer = ask(link, request, token)
                 assert isinstance(answer, wire.Failure)
                 assert (answer.code, answer.retriable) == ("UNAUTHENTICATED", False)
-            answer = ask(wire.Push("orders", 1, 1, 1), token, payload)
+            answer = ask(link, wire.Push("orders", 1, 1, 1), token, payload)
             assert isinstance(answer, wire.Failure)
-        assert isinstance(ask(wire.View(), secure.owner), wire.ViewInfo)
+        assert isinstance(ask(link, wire.View(), secure.owner), wire.ViewInfo)
     assert ready(secure, "orders") == 1
 
 
 @pytest.mark.parametrize("key", ["none", "another"])
 def test_a_plain_or_deceived_data_path_is_not_heard(secure: Secure, key: str) -> None:
-    with dealer(secure.node.zmq, None if key == "none" else zmq.curve_keypair()[0]) as link:
-        link.send(wire.encode(wire.Call(wire.WIRE_VERSION, 7, wire.View(), secure.owner)))
-        assert not link.poll(1000)
+    wrong = None if key == "none" else noise.public_of(os.urandom(32))
+    with linked(secure.node.zmq, wrong) as link:
+        seen: list[int] = []
+        until = time.monotonic() + 100
+        while seen.count(REFUSED) < 3:
+            assert time.monotonic() < until
+            link.wait(0.1, for_room=True)
+            seen += link.changes()
+            assert not link.send([b"anything"])
+        assert UP not in seen
 
 
 def test_the_python_client(secure: Secure) -> None:

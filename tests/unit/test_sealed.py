@@ -1,0 +1,135 @@
+"""Records: whatever is sealed comes out, however it is cut on its way, and nothing else does."""
+
+from __future__ import annotations
+
+import os
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from weft.errors import ProtocolError
+from weft.proto import noise, sealed, zmtp
+from weft.proto.sealed import PLAIN_BYTES_MAX, SealedReader, Sealer
+
+MAX = 1 << 24
+
+
+def tunnel(*, rooms: bool = False) -> tuple[Sealer, SealedReader]:
+    secret = os.urandom(32)
+    caller = sealed.call(noise.public_of(secret), sealed.CALLED)
+    called = sealed.called(secret, sealed.CALLS)
+    sealed.hear(called, sealed.say(caller))
+    sealed.hear(caller, sealed.say(called))
+    place = (lambda size: memoryview(bytearray(size))) if rooms else None
+    return Sealer(caller.split()[0]), SealedReader(called.split()[1], zmtp.Reader(MAX, place))
+
+
+def pieces_of(data: bytes, cuts: list[int]) -> list[bytes]:
+    ends = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
+    return [data[start:end] for start, end in pairwise(ends)]
+
+
+def plain(message: list[zmtp.Frame]) -> list[bytes]:
+    return [bytes(frame) for frame in message]
+
+
+sizes = st.sampled_from([0, 1, 255, 256, 4095, 4096, 16384, 65518, 65519, 65520, 140_000])
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.lists(sizes, min_size=1, max_size=4), max_size=4),
+    st.lists(st.integers(0, 1 << 20), max_size=12),
+    st.booleans(),
+)
+def test_any_pieces_give_the_same_messages(
+    messages: list[list[int]], cuts: list[int], rooms: bool
+) -> None:
+    sealer, reader = tunnel(rooms=rooms)
+    sent = [[os.urandom(size) for size in each] for each in messages]
+    data = b"".join(b"".join(sealer.seal(zmtp.message(each))) for each in sent)
+    ends = 0
+    for piece in pieces_of(data, cuts):
+        reader.feed(piece)
+        ends += len(piece)
+        # Somebody waits for so much: it must be on its way.
+        assert reader.lacks <= len(data) - ends
+    assert [plain(each) for each in reader.messages] == sent
+    assert reader.lacks == 0
+
+
+def test_one_byte_at_a_time_and_the_rest_of_a_long_frame_is_known() -> None:
+    sealer, reader = tunnel()
+    body = os.urandom(200_000)
+    data = b"".join(sealer.seal(zmtp.message([b"head", body])))
+    reader.feed(data[:100])  # the first record is whole: the length of the frame is in it
+    assert reader.lacks == len(data) - 100
+    for place in range(100, 300):
+        reader.feed(data[place : place + 1])
+        assert reader.lacks == len(data) - place - 1
+    reader.feed(data[300:])
+    assert reader.messages == [[b"head", body]]
+
+
+def test_small_pieces_share_a_record_and_long_ones_are_not_joined() -> None:
+    sealer, _ = tunnel()
+    assert len(sealer.seal([b"x" * 100] * 50)) == 1
+    records = sealer.seal([b"head", bytes(PLAIN_BYTES_MAX + 1), b"tail"])
+    assert [len(each) for each in records] == [4 + 18, 2, 65_535, 2, 17, 4 + 18]
+    assert [len(each) for each in sealer.seal([b"y" * 4095] * 20)] == [
+        15 * 4095 + 18,
+        5 * 4095 + 18,
+    ]
+
+
+def test_commands_stand_beside_messages() -> None:
+    sealer, reader = tunnel()
+    reader.feed(b"".join(sealer.seal([zmtp.ready(b"DEALER")])))
+    assert zmtp.kind_of(reader.commands[0]) == b"DEALER"
+    assert reader.messages == []
+
+
+@pytest.mark.parametrize("record", [b"\x00\x00", b"\x00\x0f" + bytes(15), b"\x00\x10" + bytes(16)])
+def test_what_is_not_sealed_is_refused(record: bytes) -> None:
+    _, reader = tunnel()
+    with pytest.raises(ProtocolError):
+        reader.feed(record)
+
+
+@settings(deadline=None)
+@given(st.binary(min_size=2, max_size=200), st.integers(0, 200))
+def test_garbage_is_refused_or_waited_for(garbage: bytes, cut: int) -> None:
+    _, reader = tunnel()
+    try:
+        reader.feed(garbage[:cut])
+        reader.feed(garbage[cut:])
+    except ProtocolError:
+        return
+    assert reader.messages == []
+    assert reader.lacks > 0
+
+
+@pytest.mark.parametrize("place", [0, 1, 2, 30, 70_000])
+def test_a_flipped_bit_is_noticed(place: int) -> None:
+    sealer, reader = tunnel(rooms=True)
+    data = bytearray(b"".join(sealer.seal(zmtp.message([b"head", bytes(100_000)]))))
+    data[place] ^= 4
+    with pytest.raises(ProtocolError):
+        reader.feed(bytes(data) + bytes(70_000))
+    assert reader.messages == []
+
+
+def test_a_message_that_is_too_long_is_refused_before_it_is_read() -> None:
+    sealer, reader = tunnel()
+    with pytest.raises(ProtocolError, match="more than"):
+        reader.feed(b"".join(sealer.seal([b"\x02" + (MAX + 1).to_bytes(8, "big")])))
+
+
+def test_the_greetings_are_part_of_the_handshake() -> None:
+    secret = os.urandom(32)
+    changed = sealed.CALLED[:-1] + b"\x01"
+    caller = sealed.call(noise.public_of(secret), changed)
+    with pytest.raises(ProtocolError):
+        sealed.hear(sealed.called(secret, sealed.CALLS), sealed.say(caller))
