@@ -94,6 +94,27 @@ def peer_frames(draw: st.DrawFn) -> tuple[bool, list[bytes]]:
     )
 
 
+@st.composite
+def sealed_words(draw: st.DrawFn) -> tuple[list[bytes], int | None]:
+    """What stands in records: a beginning or none, then anything; perhaps with a bit changed."""
+    said = [zmtp.ready(b"DEALER")] if draw(st.booleans()) else []
+    said += draw(
+        st.lists(
+            st.binary(max_size=200)
+            | _HUGE
+            | st.lists(mutated() | st.binary(max_size=60), min_size=1, max_size=3).map(
+                lambda frames: b"".join(zmtp.message(frames))
+            ),
+            max_size=4,
+        )
+    )
+    return said, draw(st.none() | st.integers(0, 1000))
+
+
+def sealed_records(target: Target, case: tuple[list[bytes], int | None]) -> None:
+    target.vault.tell(*case)
+
+
 def zmq_frames(target: Target, frames: list[bytes]) -> None:
     check_frames(target.zmq, frames)
 
@@ -170,6 +191,8 @@ KINDS: Final[dict[str, tuple[st.SearchStrategy[Any], Check]]] = {
     "7700 protobuf": (protobufs(), protobuf),
     "7700 bytes": (st.tuples(st.just("grpc"), raw_bytes()), tcp),
     "7701 bytes": (st.tuples(st.just("zmq"), raw_bytes()), tcp),
+    "7701 bytes, encrypted": (st.tuples(st.just("sealed"), raw_bytes()), tcp),
+    "7701 records": (sealed_words(), sealed_records),
     "7702 bytes": (st.tuples(st.just("http"), raw_bytes()), tcp),
     "7702 requests": (http_heads(), http),
     "7703 bytes": (st.tuples(st.just("peer"), raw_bytes()), tcp),

@@ -1,12 +1,13 @@
 """What is fuzzed: two real nodes, a queue and a table that no garbage names, and their state.
 
-After every batch of cases both nodes must be alive, without a traceback in their logs, ready, and
-hold what they held.
+Beside them stands a third one, with an encrypted data path (`vault`). After every batch of cases
+all must be alive, without a traceback in their logs, ready, and hold what they held.
 """
 
 from __future__ import annotations
 
 import json
+import tempfile
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +22,8 @@ from tests.process.wire_client import WireClient
 from weft.persistence.keys import Keys, open_keys
 from weft.testing import Cluster, cluster
 
+from .vault import Vault, vault
+
 PRECIOUS: Final = sorted(b"precious %d" % number for number in range(300))
 VALUE: Final = b"do not lose"
 #: More than any case pins for long.
@@ -28,13 +31,14 @@ GROWTH_BYTES_MAX: Final = 200 << 20
 
 
 class Target:
-    def __init__(self, made: Cluster) -> None:
+    def __init__(self, made: Cluster, locked: Vault) -> None:
         self._cluster = made
+        self.vault = locked
         self.node = made.node(0)
         address = json.loads((self.node.data / "address.json").read_text())
         self.ports: dict[str, str] = {
             "grpc": self.node.grpc, "zmq": self.node.zmq, "http": address["http"],
-            "peer": self.node.peer,
+            "peer": self.node.peer, "sealed": locked.address,
         }  # fmt: skip
         self.key = open_keys(self.node.data).public
         self.insider: Keys = open_keys(made.node(1).data)
@@ -70,6 +74,7 @@ class Target:
             assert client.kv.lookup("precious") == VALUE
         with urllib.request.urlopen(f"http://{self.ports['http']}/readyz", timeout=10) as answer:
             assert answer.status == 200
+        self.vault.intact()
 
     def call(self, service: str, method: str, data: bytes) -> bytes:
         ask: Any = self.channel.unary_unary(f"/weft.v1.{service}/{method}")
@@ -93,9 +98,13 @@ class Target:
 
 @contextmanager
 def target() -> Iterator[Target]:
-    with cluster(2, durability="os") as made:
+    with (
+        tempfile.TemporaryDirectory(prefix="weft-vault-") as folder,
+        vault(Path(folder)) as locked,
+        cluster(2, durability="os") as made,
+    ):
         made.settled()
-        found = Target(made)
+        found = Target(made, locked)
         try:
             found.intact()
             yield found
