@@ -8,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: help run test java sim hops chaos soak fuzz spark-faults spark-example bench lint fmt proto clean
+.PHONY: help run test java prometheus sim hops chaos soak fuzz spark-faults spark-example bench lint fmt proto clean
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
 
@@ -30,7 +30,7 @@ run: $(VENV)/.server  ## one node on 127.0.0.1:7700, its data under .weft/
 	$(BIN)/weft serve --data .weft
 
 # Most tests wait for processes and disks: three at a time, file by file, keep two cores busy.
-test: $(VENV)/.dev java  ## every test
+test: $(VENV)/.dev java prometheus  ## every test
 	$(BIN)/python -m pytest -n 3 --dist loadfile $(ARGS)
 
 # Spark needs Java. It is installed where that can be done without asking; else its tests are skipped,
@@ -43,6 +43,16 @@ java:
 	    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $$p >/dev/null 2>&1 && break; done; fi; \
 	java -version >/dev/null 2>&1 || \
 	  echo "no Java: the Spark tests are skipped; Spark needs Java 17 or later (apt install openjdk-17-jre-headless)"
+
+# The same for Prometheus, which reads our rules and scrapes the nodes in tests. It is not started.
+prometheus:
+	@command -v prometheus >/dev/null && exit 0; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  echo "installing Prometheus for the tests of metrics"; apt-get update -qq >/dev/null 2>&1; \
+	  RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive \
+	    apt-get install -y -qq --no-install-recommends prometheus >/dev/null 2>&1; fi; \
+	command -v prometheus >/dev/null || \
+	  echo "no Prometheus: tests that scrape with it are skipped (apt install prometheus)"
 
 sim: $(VENV)/.dev  ## the cluster's core under faults: SEEDS=n fresh ones, or SEED=k again
 	$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),200))
