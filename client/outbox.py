@@ -40,6 +40,9 @@ Post = Callable[..., Any]
 LINGER_MS_MAX: Final = 60_000
 IN_FLIGHT_MAX: Final = 256
 BUFFER_BYTES_MAX: Final = 1 << 34
+#: Twice what can be under way by default. What waits longer has left the processor's caches when it
+#: is sent, and its memory is fresh each time: with four times as much a batch cost a third more.
+BUFFER_BYTES: Final = 16 * limits.MIB
 #: Different (delay, priority) pairs that are gathered at once; more are pushed out early.
 BUFFERS_MAX: Final = 64
 #: Batches that are written before the first of them is sent, so that all or none are taken.
@@ -56,7 +59,7 @@ class ProducerOptions:
     batch_count: int = 1000
     batch_bytes: int = limits.MIB
     in_flight: int = 8
-    buffer_bytes: int = 64 * limits.MIB
+    buffer_bytes: int = BUFFER_BYTES
     timeout_ms: int | None = None
 
     def __post_init__(self) -> None:
