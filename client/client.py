@@ -20,7 +20,7 @@ from .discovery import Discovery, parse_servers
 from .inbox import ConsumerOptions, Inbox
 from .kv import KvCore
 from .message import AsyncMessage
-from .outbox import ProducerOptions
+from .outbox import BUFFER_BYTES, ProducerOptions
 from .producer import Producer
 from .queue import QueueCore
 from .router import Router
@@ -47,7 +47,7 @@ class Queue(QueueCore[AsyncMessage]):
         batch_count: int = 1000,
         batch_bytes: int = limits.MIB,
         in_flight: int = 8,
-        buffer_bytes: int = 64 * limits.MIB,
+        buffer_bytes: int = BUFFER_BYTES,
         timeout_ms: int | None = None,
     ) -> Producer:
         """Pushes in the background, in batches: for many messages from many places.

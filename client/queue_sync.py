@@ -13,7 +13,7 @@ from .consumer_sync import Consumer
 from .inbox import ConsumerOptions
 from .link import run
 from .message import Message
-from .outbox import ProducerOptions
+from .outbox import BUFFER_BYTES, ProducerOptions
 from .producer_sync import Producer
 from .queue import QueueCore
 from .stats import QueueStats
@@ -146,7 +146,7 @@ class Queue:
         batch_count: int = 1000,
         batch_bytes: int = limits.MIB,
         in_flight: int = 8,
-        buffer_bytes: int = 64 * limits.MIB,
+        buffer_bytes: int = BUFFER_BYTES,
         timeout_ms: int | None = None,
     ) -> Producer:
         """Pushes in the background, in batches: for many messages from many places.

@@ -8,6 +8,11 @@ because what there is to say is asked for after the write. When one push comes a
 else to do, the round is cut short (`_lone_push`): what need not be done before the write is done
 when its caller has his answer.
 
+A long write of a node that is its whole cluster is handed to the scribe (`persistence.scribe`), and
+this thread goes on: the rounds that follow are one write, the next, and what each has to say is
+owed until the write that it is in, or rests on, has ended. In a cluster what is said depends on
+what others have, too, and a round ends with its own write.
+
 A storage error ends the node: LevelDB may lose acknowledged writes once a write has failed, so
 nothing is acknowledged after that. The other edges (gRPC) live in threads of their own and reach
 this one through the inbox.
@@ -29,9 +34,11 @@ from weft.dht.core import decode_view
 from weft.dht.messages import AnyMessage
 from weft.dht.view import Member, View
 from weft.errors import InvalidArgument, StorageError, WeftError
+from weft.limits import KIB
 from weft.persistence.directory import DataDirectory
 from weft.persistence.layout import NODE
 from weft.persistence.leveldb import WRITE_BUFFER_BYTES
+from weft.persistence.scribe import Scribe
 from weft.persistence.store import Change, Store
 from weft.proto import wire
 
@@ -45,7 +52,7 @@ from .compaction import Compaction
 from .config import LEARNERS_DEFAULT, Config
 from .data_key import data_key
 from .direct_edge import DirectEdge
-from .edge import ROUND_MESSAGES_MAX, Caller, Received
+from .edge import ROUND_BYTES_MAX, ROUND_MESSAGES_MAX, Caller, Received
 from .engine.state import Answered
 from .figures import Figures, Labels, of_queues
 from .inbox import Asked, Inbox
@@ -56,7 +63,7 @@ from .peers import PeerEdge
 from .quota import Quotas
 from .space import Space
 from .timing import Timing
-from .watch import CLIENTS, INBOX, PEERS, Watch
+from .watch import CLIENTS, INBOX, PEERS, WRITTEN, Watch
 from .who import NOBODY, Who
 
 log = logging.getLogger(__name__)
@@ -69,6 +76,9 @@ _FIRST_ROUNDS_MAX: Final = 20
 _HAND_OVER_US: Final = 2_000_000
 #: How long it is still there for those who have not heard of that; longer than between two pings.
 _FAREWELL_US: Final = 300_000
+#: A write of so much is carried out by the scribe: two threads are woken for it, and meanwhile this
+#: one handles what has come. A smaller one is done before they are awake.
+BEHIND_BYTES_MIN: Final = 64 * KIB
 _FAILED: Final = wire.Failure(
     "UNAVAILABLE", "the node has failed: this may or may not have been done", True
 )
@@ -91,6 +101,10 @@ class Node:
         self._audited: dict[object, tuple[Who, wire.AnyRequest]] = {}
         self._directory = directory
         self._store = store
+        self._scribe = Scribe(store)
+        #: Answers that wait for the write under way, and for the one after it.
+        self._owed: list[Answered] = []
+        self._owed_next: list[Answered] = []
         self._sync = config.durability == "disk"
         self._clock = Clock()
         self._started_us = self._clock.now_us()
@@ -114,7 +128,7 @@ class Node:
         self._loom = Loom(
             directory.node,
             directory.cluster,
-            store,
+            self._scribe,
             partitions=directory.partitions,
             durability=config.durability,
             cache_bytes=config.cache_bytes,
@@ -224,14 +238,18 @@ class Node:
 
     def _run(self) -> None:
         try:
-            watch = Watch(self._edge.fd, self._peers, self._inbox.fd, self._config.awake_us)
+            watch = Watch(
+                self._edge.fd, self._peers, self._inbox.fd, self._scribe.fd, self._config.awake_us
+            )
             while not self._stopping:
                 patience_ms, soon = self._patience_ms(), self._answered == 1
                 self._answered = 0
                 self._round(watch.wait(patience_ms, soon=soon))
+            self._catch_up()
             self._hand_over(watch)
             self._loom.drain()
             self._round(CLIENTS | INBOX)
+            self._catch_up()
         except Exception as error:
             self.failure = error
             if isinstance(error, StorageError):  # the disk's fault: its message says all
@@ -239,6 +257,7 @@ class Node:
             else:
                 log.critical("node failed", extra=fields(error=str(error)), exc_info=error)
         finally:
+            self._scribe.close()
             self._loom.close()
             self._edge.close()
             self._peers.close()
@@ -272,11 +291,16 @@ class Node:
         """One round; only a source that has something is looked at."""
         began = time.perf_counter()
         loom, now = self._loom, self._clock.now_us()
+        if ready & WRITTEN:
+            self._written()
+            if ready == WRITTEN and now < self._due:
+                return
         received: Sequence[Received] = ()
         if ready & CLIENTS:
             received = self._edge.receive()
             if ready == CLIENTS:
-                if len(received) == 1 and self._lone_push(received[0], now, began):
+                alone = len(received) == 1 and not self._scribe.busy
+                if alone and self._lone_push(received[0], now, began):
                     return
                 if not received and now < self._due:  # a ping, a piece of a request, a newcomer
                     return
@@ -295,8 +319,14 @@ class Node:
                 loom.core.learn(self._views.get())
         loom.introduce()
         changes = loom.end()
-        took = self._write(changes) if changes else 0.0
-        self._say()
+        if loom.single and (self._scribe.busy or _is_long(changes)):
+            self._write_behind(changes)
+        else:
+            self._catch_up()
+            took = self._write(changes) if changes else 0.0
+            self._say(*loom.deliver())
+            if changes:
+                self._count(changes, took)
         if loom.view.version != self._known_version:
             self._know(loom.view)
         if now >= self._look_at:
@@ -306,8 +336,6 @@ class Node:
             # What it follows is about as large, replica by replica, as what it leads.
             live = led * loom.holds // loom.leads if loom.leads else self._store.size_bytes()
             self._compaction.look(live, self._space.free_bytes, full=self._space.full)
-        if changes:
-            self._count(changes, took)
         if changes or ready:
             self.round_times.observe(time.perf_counter() - began)
         if ready & INBOX:
@@ -336,11 +364,59 @@ class Node:
 
     def _write(self, changes: list[Change]) -> float:
         """Writes the round; the seconds of its sync, if it was one."""
-        # What a node has promised and voted for is synced whatever the messages' durability is.
-        sync = self._sync or any(key[:1] == NODE for key, _ in changes)
+        sync = self._is_synced(changes)
         began = time.perf_counter()
         self._store.write(changes, sync=sync)
         return time.perf_counter() - began if sync else 0.0
+
+    def _is_synced(self, changes: list[Change]) -> bool:
+        # What a node has promised and voted for is synced whatever the messages' durability is.
+        return self._sync or any(key[:1] == NODE for key, _ in changes)
+
+    # --- writes that others wait for, and this thread does not ---
+
+    def _write_behind(self, changes: list[Change]) -> None:
+        """Hands the round's changes to the scribe, or leaves them for its next write; what the
+        round has to say waits for that."""
+        scribe = self._scribe
+        sends, answers = self._loom.deliver()
+        if changes:
+            before = scribe.gathered_bytes
+            scribe.gather(changes, sync=self._is_synced(changes))
+            self._space.written(scribe.gathered_bytes - before)
+        if scribe.gathered:
+            self._owed_next += answers
+        else:
+            self._owed += answers  # they rest on what was handed over before
+        if not scribe.busy:
+            scribe.begin()
+            self._owed, self._owed_next = self._owed_next, []
+        elif scribe.gathered_bytes >= ROUND_BYTES_MAX:
+            self._written()
+        if sends:
+            self._catch_up()
+            self._say(sends, [])
+
+    def _written(self) -> None:
+        """Waits for the write under way; the next one begins, and what rests on it is said."""
+        scribe = self._scribe
+        took = scribe.settle()
+        self._commits += 1
+        if self._sync:
+            self.fsync_times.observe(took)
+        answers, self._owed = self._owed, self._owed_next
+        self._owed_next = []
+        if scribe.gathered:
+            scribe.begin()
+        else:
+            answers += self._owed
+            self._owed = []
+        self._say([], answers)
+
+    def _catch_up(self) -> None:
+        """Everything is written, and said."""
+        while self._scribe.busy:
+            self._written()
 
     def _count(self, changes: list[Change], sync_s: float) -> None:
         """Who waits for an answer does not wait for the books."""
@@ -349,8 +425,7 @@ class Node:
             self.fsync_times.observe(sync_s)
         self._space.written(sum([len(value) for _, value in changes if value]))
 
-    def _say(self) -> None:
-        sends, answers = self._loom.deliver()
+    def _say(self, sends: Sequence[tuple[str, AnyMessage]], answers: Sequence[Answered]) -> None:
         if sends:
             by_peer: dict[str, list[AnyMessage]] = {}
             for to, message in sends:
@@ -451,6 +526,11 @@ class Node:
             self._clock.now_us() // 1000,
             self._peers.pings,
         )
+
+
+def _is_long(changes: list[Change]) -> bool:
+    """Whether writing them takes so long that it is worth to wake another thread for it."""
+    return sum([len(value) for _, value in changes if value]) >= BEHIND_BYTES_MIN
 
 
 def _unfit(request: wire.Join) -> wire.Failure | None:

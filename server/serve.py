@@ -46,6 +46,10 @@ log = logging.getLogger(__name__)
 #: LevelDB's tables, ports, logs.
 FILES_OF_A_NODE: Final = 1024
 
+#: For so long a thread may keep the interpreter from another. A write that has ended waits for it
+#: between its two syncs and its end, while the node's thread works on: Python's own 5 ms is longer
+#: than the whole write.
+SWITCH_S: Final = 0.0002
 EXIT_STOPPED: Final = 0
 EXIT_REFUSED: Final = 1
 EXIT_FAILED: Final = 3
@@ -82,6 +86,7 @@ def _serve_directory(config: Config, directory: DataDirectory, ends: _Ends) -> i
     credentials = certificates.grpc_credentials() if certificates is not None else None
     audit = Audit(config.audit_path, directory.node)
     _raise_files_limit(config)
+    sys.setswitchinterval(SWITCH_S)
     store = directory.open_store()
     try:
         node = Node(config, directory, store, access, audit)

@@ -1,4 +1,4 @@
-"""What a node waits for: its clients, other nodes, and its own other threads.
+"""What a node waits for: its clients, other nodes, its own other threads, and a write's end.
 
 ZeroMQ's poller would do, but it asks the kernel several times for what is one question, and a
 request that comes alone waits for each of them. A ZeroMQ socket's descriptor only says that
@@ -18,6 +18,7 @@ from weft.awake import Awake
 CLIENTS: Final = 1
 PEERS: Final = 2
 INBOX: Final = 4
+WRITTEN: Final = 8
 
 
 class Source(Protocol):
@@ -34,9 +35,11 @@ class Source(Protocol):
 
 
 class Watch:
-    def __init__(self, clients: int, peers: Source, inbox: int, awake_us: int) -> None:
+    def __init__(
+        self, clients: int, peers: Source, inbox: int, written: int, awake_us: int
+    ) -> None:
         self._poll = select.poll()
-        self._bits = {clients: CLIENTS, peers.fd: PEERS, inbox: INBOX}
+        self._bits = {clients: CLIENTS, peers.fd: PEERS, inbox: INBOX, written: WRITTEN}
         for fd in self._bits:
             self._poll.register(fd, select.POLLIN)
         self._peers = peers

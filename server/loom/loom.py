@@ -439,6 +439,12 @@ class Loom:
     # --- who leads what -------------------------------------------------------------------
 
     @property
+    def single(self) -> bool:
+        """Whether this node is its whole cluster, with nothing under way but what clients ask: then
+        all that it says rests on its own writes, in their order, and on nothing else."""
+        return self._single and not self._errands.under_way
+
+    @property
     def led(self) -> Set[int]:
         return self._led.keys()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -214,6 +214,45 @@ async def test_it_says_when_callers_are_too_far_ahead() -> None:
     rig.store.gate.set()
     await rig.settle()
     assert not rig.outbox.attention
+
+
+async def test_who_waits_is_told_once_when_a_quarter_of_the_buffer_is_free() -> None:
+    rig = Rig(batch_count=1, buffer_bytes=1000, in_flight=1)
+    rig.store.gate.clear()
+    while not rig.outbox.overfull:
+        rig.outbox.put(bytes(80))
+    told: list[int] = []
+    rig.outbox._on_change = lambda: told.append(rig.outbox._pending_bytes)
+    rig.store.gate.set()
+    while rig.outbox.busy:
+        await asyncio.sleep(0)
+        assert rig.outbox.overfull == (rig.outbox._pending_bytes > 750)
+    assert len(told) == 2, "when there is room, and when all is stored"
+    assert 650 < told[0] <= 750
+    assert told[1] == 0
+
+
+async def test_the_loop_is_called_only_when_it_has_room() -> None:
+    rig = Rig(batch_count=1, in_flight=2)
+    rig.store.gate.clear()
+    calls: list[Callable[[], None]] = []
+    rig.outbox._post = lambda call: calls.append(call)
+    for _ in range(3):
+        rig.outbox.put(b"x")
+    assert len(calls) == 1, "it has been called, and has not come"
+    calls[0]()
+    await asyncio.sleep(0)
+    for _ in range(3):
+        rig.outbox.put(b"x")
+    assert len(calls) == 1, "it is full: the end of a push makes it look"
+    rig.store.gate.set()
+    await rig.settle()
+    assert len(rig.store.batches) == 6
+    rig.outbox.put(b"x")
+    assert len(calls) == 2
+    calls[1]()
+    await rig.settle()
+    assert len(rig.store.batches) == 7
 
 
 async def test_failures_are_counted_and_told_once() -> None:

@@ -1,0 +1,149 @@
+"""The scribe: reads see what is under way, nothing is durable before it is settled, order holds."""
+
+from __future__ import annotations
+
+import random
+import select
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from weft.errors import StorageError
+from weft.persistence.memory import MemoryStore
+from weft.persistence.scribe import Scribe
+from weft.persistence.store import Change
+
+WAIT_S = 10.0
+
+
+class SlowStore(MemoryStore):
+    """Writes wait until they may go on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.free = threading.Event()
+        self.begun = threading.Event()
+        self.writes: list[tuple[list[Change], bool]] = []
+
+    def write(self, changes: list[Change], *, sync: bool) -> None:
+        self.begun.set()
+        assert self.free.wait(WAIT_S)
+        self.writes.append((changes, sync))
+        super().write(changes, sync=sync)
+
+
+@pytest.fixture
+def slow() -> SlowStore:
+    return SlowStore()
+
+
+@pytest.fixture
+def scribe(slow: SlowStore) -> Iterator[Scribe]:
+    made = Scribe(slow)
+    yield made
+    slow.free.set()
+    made.close()
+
+
+def hand_over(scribe: Scribe, *changes: Change, sync: bool = True) -> None:
+    scribe.gather(list(changes), sync=sync)
+    scribe.begin()
+
+
+def is_ready(scribe: Scribe) -> bool:
+    return bool(select.select([scribe.fd], [], [], 0)[0])
+
+
+def test_reads_see_what_is_under_way_and_what_is_gathered(slow: SlowStore, scribe: Scribe) -> None:
+    slow.free.set()
+    slow.write([(b"a", b"1"), (b"b", b"1"), (b"c", b"1")], sync=True)
+    slow.free.clear()
+    hand_over(scribe, (b"a", b"2"), (b"b", None))
+    assert [scribe.get(key) for key in (b"a", b"b", b"c")] == [b"2", None, b"1"]
+    scribe.gather([(b"a", None), (b"b", b"3")], sync=True)
+    assert [scribe.get(key) for key in (b"a", b"b", b"c")] == [None, b"3", b"1"]
+    slow.free.set()
+    scribe.settle()
+    assert [scribe.get(key) for key in (b"a", b"b", b"c")] == [None, b"3", b"1"]
+
+
+def test_what_is_gathered_is_one_write_of_the_newest_values(
+    slow: SlowStore, scribe: Scribe
+) -> None:
+    hand_over(scribe, (b"a", b"1"))
+    scribe.gather([(b"b", b"22"), (b"c", b"333")], sync=False)
+    assert scribe.gathered_bytes == 5
+    scribe.gather([(b"b", b"4444")], sync=True)
+    slow.free.set()
+    scribe.settle()
+    scribe.begin()
+    assert scribe.busy
+    assert not scribe.gathered
+    assert scribe.gathered_bytes == 0
+    scribe.settle()
+    assert [dict(changes) for changes, _ in slow.writes] == [
+        {b"a": b"1"}, {b"b": b"4444", b"c": b"333"},
+    ]  # fmt: skip
+    assert [sync for _, sync in slow.writes] == [True, True], "one that is synced syncs all"
+
+
+def test_the_descriptor_tells_of_the_end(slow: SlowStore, scribe: Scribe) -> None:
+    hand_over(scribe, (b"a", b"1"))
+    assert slow.begun.wait(WAIT_S)
+    assert not is_ready(scribe)
+    slow.free.set()
+    assert select.select([scribe.fd], [], [], WAIT_S)[0]
+    assert scribe.settle() >= 0.0
+    assert not is_ready(scribe)
+    assert not scribe.busy
+
+
+def test_what_is_settled_is_on_disk_and_what_is_gathered_is_not(
+    slow: SlowStore, scribe: Scribe
+) -> None:
+    hand_over(scribe, (b"a", b"1"))
+    scribe.gather([(b"b", b"2")], sync=True)
+    slow.free.set()
+    scribe.settle()
+    crashed = slow.crash(random.Random(1))
+    assert (crashed.get(b"a"), crashed.get(b"b")) == (b"1", None)
+
+
+def test_a_scan_waits_for_all_of_it(slow: SlowStore, scribe: Scribe) -> None:
+    hand_over(scribe, (b"a", b"1"))
+    scribe.gather([(b"b", b"2")], sync=True)
+    threading.Timer(0.05, slow.free.set).start()
+    assert list(scribe.scan(b"a", b"z")) == [(b"a", b"1"), (b"b", b"2")]
+    assert scribe.busy, "it is settled by who handed it over"
+    assert not scribe.gathered
+    scribe.settle()
+    assert slow.crash(random.Random(1)).get(b"b") == b"2", "what is not gathered is on disk"
+
+
+def test_a_failed_write_is_raised_by_all_that_waits_for_it(slow: SlowStore, scribe: Scribe) -> None:
+    slow.fail_next_write(OSError("no space left"))
+    slow.free.set()
+    hand_over(scribe, (b"a", b"1"))
+    for _ in range(2):
+        with pytest.raises(StorageError):
+            scribe.settle()
+    with pytest.raises(StorageError):
+        scribe.scan(b"a", b"z")
+
+
+def test_one_write_at_a_time(slow: SlowStore, scribe: Scribe) -> None:
+    hand_over(scribe, (b"a", b"1"))
+    scribe.gather([(b"b", b"2")], sync=True)
+    with pytest.raises(AssertionError):
+        scribe.begin()
+    slow.free.set()
+
+
+def test_it_closes_after_the_write_under_way(slow: SlowStore, scribe: Scribe) -> None:
+    hand_over(scribe, (b"a", b"1"))
+    assert slow.begun.wait(WAIT_S)
+    threading.Timer(0.05, slow.free.set).start()
+    scribe.close()
+    assert len(slow.writes) == 1
+    scribe.close()
