@@ -1,8 +1,8 @@
 """One client's connection to the direct edge: what was read from it, and what waits to be written.
 
 It never blocks and knows nothing of other connections. What the kernel does not take at once waits
-here, up to a limit past which an answer is refused; while half of that waits nothing more is read,
-so that TCP holds back a caller that asks and does not listen. It is read in small pieces, and in
+here, up to a limit past which an answer is refused; while a mebibyte waits nothing more is read, so
+that TCP holds back a caller that asks and does not listen. It is read in small pieces, and in
 one large one when the rest of a long frame is to come. Requests of a piece are handled before the
 next piece is read: they are all that one connection keeps, but for the message under way. Where the
 node has a secret key for it, everything after the greetings is sealed (`proto/sealed.py`).
@@ -15,11 +15,15 @@ from collections.abc import Sequence
 from typing import Final
 
 from weft.errors import ProtocolError
+from weft.limits import MIB
 from weft.proto import sealed, zmtp
 from weft.proto.zmtp import BUFFERS_MAX, GATHER_BYTES_MAX, PIECE_BYTES
 
 from .edge import FRAME_BYTES_MAX, PEER_ANSWERS_MAX, PEER_BYTES_MAX, PEER_MESSAGES_MAX
 
+#: As long as so much waits to be written nothing more is read: an answer that is loaded when its
+#: turn has come is still in the processor's cache when it is sent, and takes the last one's memory.
+AHEAD_BYTES_MAX: Final = MIB
 #: Reads of what is not handled any more, at most: who goes on is cut short.
 _LAST_READS: Final = 16
 #: What a ROUTER of ZeroMQ's library talks with.
@@ -31,8 +35,8 @@ _SIGNATURE: Final = zmtp.GREETING[:1]
 class Connection:
     __slots__ = (
         "_answers", "_greeting", "_handshake", "_held", "_low", "_reader", "_sealer", "_secret",
-        "_socket", "due", "fd", "more", "number", "requests", "since", "waiting", "watched",
-        "welcome", "where",
+        "_socket", "bulky", "due", "fd", "more", "number", "requests", "since", "waiting",
+        "watched", "welcome", "where",
     )  # fmt: skip
 
     def __init__(
@@ -57,8 +61,10 @@ class Connection:
         self.requests: list[list[bytes]] = []
         #: Whether the last read got all that it asked for.
         self.more = False
-        # For the edge: whether it stands in the line of those to be read, and what epoll watches.
+        # For the edge: whether it stands in the line of those to be read, whether its last pop had
+        # a large answer, and what epoll watches.
         self.due = False
+        self.bulky = False
         self.watched = 0
         self._greeting = b""
         #: The node's secret key, and the caller's handshake so far.
@@ -199,7 +205,7 @@ class Connection:
     @property
     def stalled(self) -> bool:
         """Whether so much waits to be written that nothing more is to be read."""
-        return self._held >= PEER_BYTES_MAX // 2 or self._answers >= PEER_MESSAGES_MAX // 2
+        return self._held >= AHEAD_BYTES_MAX or self._answers >= PEER_MESSAGES_MAX // 2
 
     def greet(self) -> None:
         self._say([zmtp.GREETING if self._secret is None else sealed.CALLED])

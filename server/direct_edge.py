@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from weft.errors import ProtocolError
+from weft.limits import MIB
 from weft.proto import wire, zmtp
 
 from .access import Access
@@ -48,6 +49,10 @@ log = logging.getLogger(__name__)
 #: Connections that one round looks at, and that it lets in.
 _EVENTS_MAX: Final = 256
 _ACCEPTS_MAX: Final = 64
+#: Who was last given so much by a pop has one pop in a round: if all that it has asked for were
+#: loaded at once, the first of it would be out of the processor's cache before it is sent, and
+#: memory would be asked of the kernel, and given back, for each. Small batches go on together.
+BULKY_BYTES: Final = MIB
 #: A silent connection is asked by the kernel whether the other end is there.
 _KEEPALIVE_IDLE_S: Final = 5
 _KEEPALIVE_EVERY_S: Final = 2
@@ -110,6 +115,7 @@ class DirectEdge(Edge):
             else:
                 self._stir(connection, events)
         received: list[Received] = []
+        later: list[Connection] = []  # they have had their pop
         taken_bytes = read_bytes = 0
         # What is refused counts, and what is no request: a flood of pings is a flood.
         for _ in range(ROUND_MESSAGES_MAX):
@@ -135,10 +141,14 @@ class DirectEdge(Edge):
                 request = self._request(connection.number, frames, connection.where)
                 if request is not None:
                     received.append(request)
+                    if connection.bulky and type(request.request) is wire.Pop:
+                        later.append(connection)
+                        continue
             if connection.requests or connection.more:
                 line.append(connection)
             else:
                 connection.due = False
+        line += later
         if line:
             if not self._rests:
                 self._rests = True
@@ -155,6 +165,8 @@ class DirectEdge(Edge):
             log.debug("answer not sent", extra=fields(why="the caller has gone"))
             return False
         reply = wire.encode(wire.Reply(caller.rid, answer))
+        if payload:
+            connection.bulky = sum(map(len, payload)) >= BULKY_BYTES
         if not connection.send(zmtp.message([reply, *payload])):
             # It would wait for an answer that never comes; on a new connection it asks again.
             self._drop(connection, "it does not read, or has gone")

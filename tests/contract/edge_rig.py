@@ -126,5 +126,9 @@ class Raw:
 
 
 def asked(rid: int, *payload: bytes) -> bytes:
-    call = wire.encode(wire.Call(wire.WIRE_VERSION, rid, wire.Status()))
+    return called(rid, wire.Status(), *payload)
+
+
+def called(rid: int, request: wire.AnyRequest, *payload: bytes) -> bytes:
+    call = wire.encode(wire.Call(wire.WIRE_VERSION, rid, request))
     return b"".join(zmtp.message([call, *payload]))

@@ -18,13 +18,14 @@ from typing import Final
 import pytest
 import zmq
 
-from tests.contract.edge_rig import DONE, HANDSHAKE, PATIENCE_S, EdgeRig, Raw, asked
+from tests.contract.edge_rig import DONE, HANDSHAKE, PATIENCE_S, EdgeRig, Raw, asked, called
 from tests.contract.served import Served
 from weft.errors import Unavailable
 from weft.limits import MIB
 from weft.proto import wire, zmtp
 from weft.server import direct_edge as room
 from weft.server.address import Address
+from weft.server.connection import AHEAD_BYTES_MAX
 from weft.server.direct_edge import DirectEdge
 from weft.server.edge import (
     FLUSH_MS,
@@ -495,6 +496,48 @@ def test_a_round_takes_so_many_bytes(rig: EdgeRig) -> None:
         sizes.append(sum(len(frame) for each in received for frame in each.payload))
     assert max(sizes) <= ROUND_BYTES_MAX + len(large)
     assert max(sizes) > len(large)
+
+
+def test_large_pops_of_one_caller_come_one_by_one(rig: EdgeRig) -> None:
+    """The answer of one is on its way before the next is loaded; others are not held up by it."""
+    raw, other = rig.raw(), rig.raw()
+    raw.ask(1)
+    (received,) = rig.take(1)
+    assert rig.edge.send(received.caller, DONE, [bytes(room.BULKY_BYTES)])
+    raw.answers(1)
+    pop = wire.Pop("q", 1)
+    raw.socket.sendall(b"".join((*(called(rid, pop) for rid in (2, 3)), asked(4), called(5, pop))))
+    other.socket.sendall(called(2, pop) + called(3, pop))
+    rounds = [rids(rig.turn(PATIENCE_S)) for _ in range(3)]
+    assert sorted(rounds[0]) == [2, 2, 3]
+    assert rounds[1:] == [[3], [4, 5]]
+    assert rig.edge.send(received.caller, DONE, [b"small"])
+    raw.answers(1)
+    raw.socket.sendall(called(6, pop) + called(7, pop))
+    assert rids(rig.take(2)) == [6, 7]
+    assert rig.turn() == []
+
+
+def test_nothing_is_taken_while_a_large_answer_waits(rig: EdgeRig) -> None:
+    raw = rig.raw()
+    raw.ask(1)
+    (received,) = rig.take(1)
+    sent = 0
+    while rig.edge._by_number[1]._held < AHEAD_BYTES_MAX:
+        assert rig.edge.send(received.caller, DONE, [LARGE])
+        sent += 1
+    raw.ask(2)
+    assert rig.turn(0.05) == []
+    heard = 0
+
+    def all_heard() -> bool:
+        nonlocal heard
+        raw.hear()
+        heard += len(raw.reader.messages)
+        raw.reader.messages.clear()
+        return heard == sent
+
+    assert rids(rig.until(all_heard) + rig.until(lambda: True)) == [2]
 
 
 # --- the end -----------------------------------------------------------------------------------
