@@ -36,6 +36,12 @@ class Pending:
                 return found[1]
         return self._store.get(key)
 
+    def get_parted(self, key: bytes, at: int) -> tuple[bytes, bytes] | None:
+        if not self._changes:
+            return self._store.get_parted(key, at)
+        value = self.get(key)
+        return None if value is None else (value[:at], value[at:])
+
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
         return self._store.scan(start, stop)
 

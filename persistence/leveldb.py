@@ -127,16 +127,31 @@ class LevelStore:
         with self._turnstile:
             try:
                 value: bytes | None = self._db.get(key, verify_checksums=True)
-                while (pointer := pointer_of(value)) is not None:
-                    try:
-                        return self._segments.read(pointer)
-                    except StoreDamaged:
-                        before, value = value, self._db.get(key, verify_checksums=True)
-                        if value == before:  # it was not moved or deleted meanwhile
-                            raise
-                return value
+                if pointer_of(value) is None:
+                    return value
+                parts = self._beside(key, value, 0)
+                return None if parts is None else parts[1]
             except (plyvel.Error, OSError) as error:
                 raise self._unreadable(error, key, key) from error
+
+    def get_parted(self, key: bytes, at: int) -> tuple[bytes, bytes] | None:
+        assert key, "the empty key is the store's own"
+        with self._turnstile:
+            try:
+                return self._beside(key, self._db.get(key, verify_checksums=True), at)
+            except (plyvel.Error, OSError) as error:
+                raise self._unreadable(error, key, key) from error
+
+    def _beside(self, key: bytes, value: bytes | None, at: int) -> tuple[bytes, bytes] | None:
+        """What LevelDB has under a key, or what that points to, in two."""
+        while (pointer := pointer_of(value)) is not None:
+            try:
+                return self._segments.read_parted(pointer, at)
+            except StoreDamaged:
+                before, value = value, self._db.get(key, verify_checksums=True)
+                if value == before:  # it was not moved or deleted meanwhile
+                    raise
+        return None if value is None else (value[:at], value[at:])
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
         start, stop = max(start, b"\0"), min(stop, _OWN)

@@ -46,6 +46,10 @@ class MemoryStore:
         self._check()
         return self._rows.get(key)
 
+    def get_parted(self, key: bytes, at: int) -> tuple[bytes, bytes] | None:
+        value = self.get(key)
+        return None if value is None else (value[:at], value[at:])
+
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
         self._check()
         keys = self._keys[bisect_left(self._keys, start) : bisect_left(self._keys, stop)]

@@ -27,6 +27,14 @@ class Overlay:
         record = changes[key] if key in changes else self._store.get(key)
         return None if record is None else layout.unseal(key, record, self._store.path)
 
+    def read_bytes(self, key: bytes) -> bytes | None:
+        """As `read`, for what is large and kept as bytes: it is not copied on its way."""
+        if key in self._changes:
+            data = self.read(key)
+            return None if data is None else bytes(data)
+        parts = self._store.get_parted(key, layout.SEAL_BYTES)
+        return None if parts is None else layout.unseal_parted(key, *parts, self._store.path)
+
     def put(self, key: bytes, data: bytes) -> None:
         self._changes[key] = layout.seal(key, data)
 

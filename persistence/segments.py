@@ -222,17 +222,24 @@ class Segments:
     # --- reading ---
 
     def read(self, pointer: Pointer) -> bytes:
+        return self.read_parted(pointer, 0)[1]
+
+    def read_parted(self, pointer: Pointer, at: int) -> tuple[bytes, bytes]:
+        """The first `at` bytes, and the rest, which is in memory once."""
         with self._lock:
             fd = self._retired.get(pointer.segment)
             if fd is None:
                 fd = self._opened(pointer.segment)
-            value = os.pread(fd, pointer.length, pointer.offset)
-        if len(value) != pointer.length or xxhash.xxh3_64_intdigest(value) != pointer.checksum:
+            first = os.pread(fd, at, pointer.offset) if at else b""
+            rest = os.pread(fd, pointer.length - at, pointer.offset + at)
+        found = xxhash.xxh3_64(first)
+        found.update(rest)
+        if len(first) + len(rest) != pointer.length or found.intdigest() != pointer.checksum:
             raise StoreDamaged(
                 f"{self._path(pointer.segment)} at byte {pointer.offset} does not hold what was "
                 f"written there. {_RESTORE}"
             )
-        return value
+        return first, rest
 
     def _opened(self, number: int) -> int:
         """A descriptor of a segment, the lock being held."""

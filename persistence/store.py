@@ -28,6 +28,11 @@ class Reader(Protocol):
 
     def get(self, key: bytes) -> bytes | None: ...
 
+    def get_parted(self, key: bytes, at: int) -> tuple[bytes, bytes] | None:
+        """As ``get``, in two: the first ``at`` bytes, and the rest. Of a large value the rest is
+        read into its place, where ``get`` and a slice would copy it once more."""
+        ...
+
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Keys from ``start`` (inclusive) to ``stop`` (exclusive), in order, as one snapshot."""
         ...

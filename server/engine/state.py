@@ -155,10 +155,10 @@ class State:
 
     def _load_payload(self, key: int) -> bytes:
         place = layout.body(*handle.split_key(key))
-        data = self.overlay.read(place)
+        data = self.overlay.read_bytes(place)
         if data is None:
             raise StoreDamaged(f"{self.overlay.path} has lost the payload under key {place.hex()}")
-        return bytes(data)
+        return data
 
     # --- queues ---------------------------------------------------------------------------
 

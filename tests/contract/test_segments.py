@@ -162,6 +162,22 @@ def test_damage_names_the_segment(path: Path, what: str) -> None:
         _read_all(path)
 
 
+def test_damage_shows_in_either_part(store: LevelStore, path: Path) -> None:
+    """Before any of its bytes are given to anybody."""
+    store.write([(body(1), value(1))], sync=True)
+    (segment,) = files(path)
+    whole = segment.read_bytes()
+    start = whole.index(value(1))
+    for place in (start, start + 7, start + 8, len(whole) - 1):
+        data = bytearray(whole)
+        data[place] ^= 1
+        segment.write_bytes(data)
+        with pytest.raises(StoreDamaged, match=segment.name):
+            store.get_parted(body(1), 8)
+    segment.write_bytes(whole)
+    assert store.get_parted(body(1), 8) == (value(1)[:8], value(1)[8:])
+
+
 def _read_all(path: Path) -> None:
     store = LevelStore(path, create=False)
     try:

@@ -13,6 +13,7 @@ import pytest
 
 from weft.errors import StorageError
 from weft.limits import BATCH_BYTES_MAX
+from weft.persistence import layout
 from weft.persistence.leveldb import SCAN_ROWS, LevelStore
 from weft.persistence.memory import MemoryStore
 from weft.persistence.store import Store
@@ -49,6 +50,15 @@ def test_what_is_written_is_read(store: Store) -> None:
     assert store.get(b"a") == b"1"
     assert store.get(b"b") == b""
     assert store.get(b"c") is None
+
+
+@pytest.mark.parametrize("size", [0, 5, 8, 9, 100_000])
+def test_a_value_is_read_in_two(store: Store, size: int) -> None:
+    key, value = layout.body(1, 2), random.Random(size).randbytes(size)
+    store.write([(key, value)], sync=True)
+    assert store.get_parted(key, 8) == (value[:8], value[8:])
+    assert store.get_parted(key, 0) == (b"", value)
+    assert store.get_parted(layout.body(1, 3), 8) is None
 
 
 def test_overwrite_and_delete(store: Store) -> None:

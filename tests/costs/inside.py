@@ -44,6 +44,10 @@ class CountingStore:
         self.reads += 1
         return self._store.get(key)
 
+    def get_parted(self, key: bytes, at: int) -> tuple[bytes, bytes] | None:
+        self.reads += 1
+        return self._store.get_parted(key, at)
+
     def write(self, changes: list[Change], *, sync: bool) -> None:
         self.writes += 1
         self.synced += sync

@@ -131,3 +131,16 @@ def test_the_error_says_where_and_what_to_do() -> None:
     key = layout.queue("orders")
     with pytest.raises(StoreDamaged, match=rf"/data/store at key {key.hex()}.* Restore"):
         layout.unseal(key, layout.seal(key, b"x")[:-1] + b"y", "/data/store")
+
+
+@given(st.binary(max_size=40), st.binary(max_size=40), st.integers(0))
+def test_a_record_read_in_two_is_checked(key: bytes, data: bytes, bit: int) -> None:
+    record = layout.seal(key, data)
+    seal, rest = record[: layout.SEAL_BYTES], record[layout.SEAL_BYTES :]
+    assert layout.unseal_parted(key, seal, rest, "here") == data
+    flipped = bytearray(record)
+    flipped[bit // 8 % len(record)] ^= 1 << bit % 8
+    with pytest.raises(StoreDamaged):
+        layout.unseal_parted(key, bytes(flipped[:8]), bytes(flipped[8:]), "here")
+    with pytest.raises(StoreDamaged):
+        layout.unseal_parted(key, record[:3], b"", "here")
