@@ -61,6 +61,12 @@ class Scribe:
             return self._under_way[key]
         return self._store.get(key)
 
+    def get_parted(self, key: bytes, at: int) -> tuple[bytes, bytes] | None:
+        if key in self._gathered or key in self._under_way:
+            value = self.get(key)
+            return None if value is None else (value[:at], value[at:])
+        return self._store.get_parted(key, at)
+
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Waits for what is under way, and writes what is gathered: a scan is rare, and reads what
         is in the store."""

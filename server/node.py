@@ -8,10 +8,10 @@ because what there is to say is asked for after the write. When one push comes a
 else to do, the round is cut short (`_lone_push`): what need not be done before the write is done
 when its caller has his answer.
 
-A long write of a node that is its whole cluster is handed to the scribe (`persistence.scribe`), and
-this thread goes on: the rounds that follow are one write, the next, and what each has to say is
-owed until the write that it is in, or rests on, has ended. In a cluster what is said depends on
-what others have, too, and a round ends with its own write.
+A long write that is synced, of a node that is its whole cluster, is handed to the scribe
+(`persistence.scribe`), and this thread goes on: the rounds that follow are one write, the next, and
+what each has to say is owed until the write that it is in, or rests on, has ended. In a cluster
+what is said depends on what others have, too, and a round ends with its own write.
 
 A storage error ends the node: LevelDB may lose acknowledged writes once a write has failed, so
 nothing is acknowledged after that. The other edges (gRPC) live in threads of their own and reach
@@ -76,8 +76,8 @@ _FIRST_ROUNDS_MAX: Final = 20
 _HAND_OVER_US: Final = 2_000_000
 #: How long it is still there for those who have not heard of that; longer than between two pings.
 _FAREWELL_US: Final = 300_000
-#: A write of so much is carried out by the scribe: two threads are woken for it, and meanwhile this
-#: one handles what has come. A smaller one is done before they are awake.
+#: A synced write of so much is carried out by the scribe: two threads are woken for it, and
+#: meanwhile this one handles what has come. A smaller one is done before they are awake.
 BEHIND_BYTES_MIN: Final = 64 * KIB
 _FAILED: Final = wire.Failure(
     "UNAVAILABLE", "the node has failed: this may or may not have been done", True
@@ -319,7 +319,7 @@ class Node:
                 loom.core.learn(self._views.get())
         loom.introduce()
         changes = loom.end()
-        if loom.single and (self._scribe.busy or _is_long(changes)):
+        if loom.single and (self._scribe.busy or (self._sync and _is_long(changes))):
             self._write_behind(changes)
         else:
             self._catch_up()

@@ -63,6 +63,8 @@ def test_reads_see_what_is_under_way_and_what_is_gathered(slow: SlowStore, scrib
     assert [scribe.get(key) for key in (b"a", b"b", b"c")] == [b"2", None, b"1"]
     scribe.gather([(b"a", None), (b"b", b"3")], sync=True)
     assert [scribe.get(key) for key in (b"a", b"b", b"c")] == [None, b"3", b"1"]
+    parts = [scribe.get_parted(key, 1) for key in (b"a", b"b", b"c", b"d")]
+    assert parts == [None, (b"3", b""), (b"1", b""), None]
     slow.free.set()
     scribe.settle()
     assert [scribe.get(key) for key in (b"a", b"b", b"c")] == [None, b"3", b"1"]
