@@ -192,7 +192,7 @@ class SealReservation(Request, frozen=True, tag="seal_reservation"):
 
 class Survey(Request, frozen=True, tag="survey"):
     """What waits here, oldest first, up to these limits. What earlier attempts (lower tokens) at
-    this number have marked is put back first."""
+    this number have marked is put back first; without a token (0) it is only counted."""
 
     queue: str
     subscription: str

@@ -34,9 +34,14 @@ MARK_ENTRIES_MAX: Final = 4096
 
 def survey(state: State, request: streams.Survey, to: object) -> None:
     queue = state.queue(request.queue)
-    changed = _put_back_earlier(state, queue, request)
+    left = _left_marked(state, queue, request)
     bins: list[streams.Bin] = []
     covers = 0
+    if not request.token:  # only a look whether something waits: that does
+        bins += [streams.Bin(0, 0, 1, hold.messages, hold.bytes) for hold in left]
+        left = []
+    for _ in holds.end(state, left, put_back=True):
+        pass
     if queue.has_some:
         for level in queue.ids.levels:
             fresh = ((h, handle.count(h), handle.size(h)) for h in level.fresh)
@@ -44,23 +49,20 @@ def survey(state: State, request: streams.Survey, to: object) -> None:
             for entries, length in ((fresh, len(level.fresh)), (returned, len(level.returned))):
                 end = _bins(entries, length, request, bins)
                 covers = min(filter(None, (covers, end)), default=0)
-    state.answer(to, streams.Surveyed(bins, covers), (), changed)
+    state.answer(to, streams.Surveyed(bins, covers), (), {hold.partition for hold in left})
 
 
-def _put_back_earlier(state: State, queue: Queue, request: streams.Survey) -> set[int]:
+def _left_marked(state: State, queue: Queue, request: streams.Survey) -> list[Hold]:
     """What earlier attempts left marked is the oldest there is: it must be seen. (The token says
-    that they are over, whenever this request comes.)"""
-    left = [
+    that they are over, whenever this request comes; without one all are earlier.)"""
+    return [
         hold
         for hold in state.holds.unsure.values()
         if hold.record.queue == queue.id
         and hold.record.owner == request.subscription
         and hold.record.number == request.number
-        and hold.record.token < request.token
+        and (not request.token or hold.record.token < request.token)
     ]
-    for _ in holds.end(state, left, put_back=True):
-        pass
-    return {hold.partition for hold in left}
 
 
 def _extent(state: State, entry: Entry) -> tuple[int, int, int]:

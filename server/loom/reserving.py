@@ -90,6 +90,7 @@ def reserve(cluster: Cluster, request: streams.Reserve, payload: Sequence[bytes]
         if isinstance(attempt, wire.Failure):
             if not passes(attempt):
                 return attempt, ()
+            sure = True  # it may have marked something
             yield Pause()
             continue
         if attempt is None:

@@ -48,6 +48,22 @@ def test_the_same_number_gives_the_same_rows_after_a_power_loss(rig: Rig) -> Non
     assert reader.begin(1) == streams.Reserved(made)
 
 
+def test_what_a_broken_attempt_has_marked_still_waits(rig: Rig) -> None:
+    """The next one looks without a token first: it must not be told that nothing is there."""
+    bodies = fill(rig, 4)
+    reader = Reader(rig)
+    broken = reader.token(1)
+    reader.mark(1, broken)
+    assert rig.counts("q") == (0, 0, 0)  # everything is marked, and nothing is sealed
+    assert reader.begin(1, sure=False) == wire.Done(0)
+    assert sum(each.messages for each in reader.survey(1, 0).bins) == len(bodies)
+    assert rig.counts("q") == (0, 0, 0)  # a look puts nothing back
+    token = reader.token(1)
+    assert sum(each.messages for each in reader.survey(1, token).bins) == len(bodies)
+    made = reader.seal(1, token, reader.mark(1, token))
+    assert sorted(reader.read(made)) == sorted(bodies)
+
+
 def test_an_ack_takes_them_and_a_second_one_changes_nothing(rig: Rig) -> None:
     bodies = fill(rig, 4)
     reader = Reader(rig)
