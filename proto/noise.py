@@ -4,7 +4,7 @@ Noise is a published framework for such protocols (revision 34; the names below 
 calls knows the other's key (K) and shows none of his own (N). The node's key comes from the view,
 over TLS; who the caller is, his token says. Both add a key for this connection alone, so what was
 recorded cannot be read with a key that is stolen later. AES-GCM, because processors have
-instructions for it: it takes a fifth of what ZeroMQ's CURVE takes (`python -m bench.security`).
+instructions for it, and none for the cipher of ZeroMQ's CURVE.
 
     <- s                the node's public key, known before
     -> e, es            first message: who does not know the node's key gets no further
