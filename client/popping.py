@@ -134,14 +134,16 @@ class Popping:
             search.failed(node)
             return
         limit = self.request.limit - sum(one.count for one in self.lent)
-        request = wire.Pop(self.request.queue, limit, 0, self.request.lease_ms)
+        request = wire.Pop(self.request.queue, limit, 0, self.request.lease_ms, self.trail.heeded)
         end = await retry.attempt(
             self.router, link, request, wire.Popped, self.deadline, self.silences
         )
         if isinstance(end, WeftError):
             search.failed(node)
             await self._failed(link, end, view)
-        elif end[0].lent:
+            return
+        self.trail.fell(node, end[0].fell)
+        if end[0].lent:
             self.lent += end[0].lent
             self.frames += end[1]
             search.found(node, end[0].left)
@@ -176,13 +178,14 @@ class Popping:
         """The nodes of the metadata list; None if it cannot be had."""
         queue = self.request.queue
         link = self.router.link(self.router.of_text(queue))
-        request = wire.Where(queue, wait_ms)
+        request = wire.Where(queue, wait_ms, self.trail.fallen())
         end = await retry.attempt(
             self.router, link, request, wire.Nodes, self.deadline, self.silences
         )
         if isinstance(end, WeftError):
             await self._failed(link, end, view)
             return None
+        self.trail.heeded = end[0].heeds
         return end[0].nodes
 
     async def _wait(self, view: View) -> Sequence[str]:

@@ -17,6 +17,9 @@ Where it departs from the paper:
   ended with nothing, so that a lost update delays a message and does not hide it.
 - A list may name a node that has just been emptied, by others whom it woke as well. Whoever was
   sent there for nothing pauses before the next wait, longer each time.
+- A node that has nothing left does not tell the keeper of the list if the caller does: he goes
+  there next in any case. What such nodes said (`fallen`) is in the trail until then. That promise
+  is made only where the keeper has said that it heeds it.
 """
 
 from __future__ import annotations
@@ -25,6 +28,8 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
+
+from weft import limits
 
 #: Pops that found something between two looks at the metadata list.
 LIST_EVERY: Final = 16
@@ -77,6 +82,10 @@ class Trail:
         #: Searches, and questions in them that left the local node.
         self.searches = 0
         self.hops = 0
+        #: Whether the keeper of the list takes from this caller what nodes said when they had
+        #: nothing left; and what they said since it was asked last.
+        self.heeded = False
+        self._fallen: dict[str, tuple[int, int]] = {}
 
     def holders(self) -> list[str]:
         """Those known to have messages left, the one asked longest ago first."""
@@ -91,6 +100,17 @@ class Trail:
 
     def empty(self, node: str) -> None:
         self._holders.pop(node, None)
+
+    def fell(self, node: str, last: tuple[int, int] | None) -> None:
+        """It has nothing left, and said up to which of its words that is news."""
+        if last is not None and len(self._fallen) < limits.FALLEN_MAX:
+            self._fallen[node] = last
+
+    def fallen(self) -> dict[str, tuple[int, int]]:
+        """For the keeper of the list, once: if it does not get there, the nodes say it themselves,
+        with a ping."""
+        fallen, self._fallen = self._fallen, {}
+        return fallen
 
     def told(self, nodes: Iterable[str]) -> None:
         """The list's nodes join the round, behind those that are in it."""

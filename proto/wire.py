@@ -54,6 +54,9 @@ class Pop(Request, frozen=True, tag="pop"):
     wait_ms: int = 0
     #: 0 means the queue's own lease_ms.
     lease_ms: int = 0
+    #: What the answer says of the node's fall (`Popped.fell`) goes to the keeper of the queue's
+    #: list with the caller's next `Where`: the node need not send it.
+    passes_on: bool = False
 
 
 class Peek(Request, frozen=True, tag="peek"):
@@ -217,6 +220,8 @@ class Where(Request, frozen=True, tag="where"):
 
     queue: str
     wait_ms: int = 0
+    #: Nodes that had nothing left when the caller was there, as each of them said.
+    fallen: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)
 
 
 class CatchUp(Request, frozen=True, tag="catch_up"):
@@ -320,6 +325,8 @@ class Popped(Answer, frozen=True, tag="popped"):
     lent: list[Lent]
     #: Messages of the queue that are still ready on this node.
     left: int = 0
+    #: It has none left: what it told the keeper of the list, up to this (boot, number), is over.
+    fell: tuple[int, int] | None = None
 
 
 class Peeked(Answer, frozen=True, tag="peeked"):
@@ -399,6 +406,8 @@ class Nodes(Answer, frozen=True, tag="nodes"):
     """Ids of nodes that have messages of the queue ready, those with most first."""
 
     nodes: list[str]
+    #: Whether the keeper takes it from this caller that a node has nothing left.
+    heeds: bool = False
 
 
 class NodeInfo(msgspec.Struct, array_like=True, frozen=True):

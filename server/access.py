@@ -178,12 +178,14 @@ class Access:
         return principal
 
     def _check(self, principal: Principal, request: wire.AnyRequest) -> None:
+        # That a node has nothing left is known to who was there for messages.
+        as_consumer = isinstance(request, wire.Where) and request.fallen
+        verb = wire.Pop if as_consumer else type(request)
         for name in _names(request):
-            if not allow(principal, type(request), name):
-                verb = type(request).__name__
+            if not allow(principal, verb, name):
                 raise PermissionDenied(
-                    f"{principal.name} may not {verb} {name[:100]!r}: ask for a token with such a "
-                    "grant (weft token create)"
+                    f"{principal.name} may not {verb.__name__} {name[:100]!r}: ask for a token "
+                    "with such a grant (weft token create)"
                 )
 
     def whose(self, token: str) -> Principal | None:

@@ -51,6 +51,8 @@ REASON_BYTES_MAX: Final = 1 * KIB
 QUEUES_MAX: Final = 100_000
 #: Receipts in one ack, nack or extend.
 RECEIPTS_MAX: Final = 65_536
+#: Nodes that a caller tells the keeper of a queue's list to be empty: a search seldom asks more.
+FALLEN_MAX: Final = 64
 #: ZHT's table: a key and a value.
 TABLE_KEY_BYTES_MAX: Final = 1 * KIB
 TABLE_VALUE_BYTES_MAX: Final = 1 * MIB

@@ -2,6 +2,13 @@
 
 See ``stock`` for what a list is. Here it meets the rest of the node: the queues of the engine, and
 the view, which says who keeps which list.
+
+A rise is told at once, for somebody may wait. A fall only spares others a look in vain, and whoever
+took the last message, or came too late for it, is about to ask the keeper where to look next: if he
+*passes it on*, the node hands him the number of its last word and sends nothing. From then on it
+counts as not announced, so that a rise is told again. Should he not come to the keeper, the fall is
+said with the next ping, which goes out anyway. A keeper does not rely on that (`Nodes.heeds`) while
+others wait there: they would be woken for what is gone.
 """
 
 from __future__ import annotations
@@ -9,6 +16,9 @@ from __future__ import annotations
 from collections.abc import Set
 from typing import Protocol
 
+import msgspec
+
+from weft import limits
 from weft.dht import placement
 from weft.dht.core import Core
 from weft.dht.messages import Stock as Word
@@ -35,6 +45,8 @@ class Lists:
         self._home = home
         self._stock = Stock()
         self._announced: dict[str, int] = {}
+        #: Those of them whose fall was handed to a caller: the keeper may know of it or not.
+        self._handed: set[str] = set()
         self._number = 0
         self._at = 0
         self._version = 0
@@ -46,9 +58,11 @@ class Lists:
     # --- as a keeper ----------------------------------------------------------------------
 
     def where(self, request: wire.Where, to: object) -> None:
+        self._stock.fallen(request.queue, request.fallen)
         nodes = self._nodes(request.queue)
         if nodes or not request.wait_ms:
-            self._answer(to, wire.Nodes([node for node, _ in nodes]))
+            heeds = not self._stock.is_awaited(request.queue)
+            self._answer(to, wire.Nodes([node for node, _ in nodes], heeds))
         else:
             until = self._home.core.now + request.wait_ms * 1000
             self._stock.wait(request.queue, to, until)
@@ -69,8 +83,10 @@ class Lists:
     def _wake(self, queue: str) -> None:
         if self._stock.is_awaited(queue):
             nodes = self._nodes(queue)
-            answer = wire.Nodes([node for node, _ in nodes])
-            for to in self._stock.wake(queue, sum(ready for _, ready in nodes)):
+            woken = self._stock.wake(queue, sum(ready for _, ready in nodes))
+            heeds = len(woken) == 1 and not self._stock.is_awaited(queue)
+            answer = wire.Nodes([node for node, _ in nodes], heeds)
+            for to in woken:
                 self._answer(to, answer)
 
     def timers(self) -> None:
@@ -103,10 +119,25 @@ class Lists:
 
     # --- as one that has messages ---------------------------------------------------------
 
-    def looked_in_vain(self, queue: str) -> None:
-        """Somebody came for a queue that is empty here: its keeper should hear of that now."""
-        if self._announced.get(queue) and not self._ready(queue):
-            self._home.engine.state.risen.add(queue)
+    def popped(self, request: wire.Pop, to: object) -> None:
+        """Somebody was here for messages. If none is left, the keeper should hear of that now: by
+        him, or from this node."""
+        queue, state = request.queue, self._home.engine.state
+        if queue not in self._announced or self._ready(queue):
+            return
+        last = state.answers[-1] if state.answers else None
+        if (
+            request.passes_on
+            and last is not None
+            and last.to == to
+            and isinstance(last.answer, wire.Popped)
+        ):
+            fell = self._home.core.boot, self._number
+            answer = msgspec.structs.replace(last.answer, fell=fell)
+            state.answers[-1] = last._replace(answer=answer)
+            self._handed.add(queue)
+        else:
+            state.risen.add(queue)
 
     def announce(self) -> None:
         """Tells the keepers what has risen from nothing, or fallen; once in a while, everything."""
@@ -115,7 +146,7 @@ class Lists:
         pinged = core.ping_at == core.now + core.pace.ping
         again = core.now >= self._at and (pinged or not self._at)
         all_again = again or self._version != core.view.version
-        if not (state.risen or all_again):
+        if not (state.risen or all_again or (pinged and self._handed)):
             return
         risen, state.risen = state.risen, set()
         if len(core.view.members) < 2:
@@ -125,9 +156,11 @@ class Lists:
             names = {name for name, queue in state.queues.items() if queue.ready}
             names |= self._announced.keys()
         else:
-            names = {n for n in risen if bool(self._ready(n)) != bool(self._announced.get(n))}
-            names |= {n for n in risen if self.keeps(n)}
+            names = {n for n in risen if self._is_news(n) or self.keeps(n)}
+            if pinged:
+                names |= self._handed
         words: dict[str, dict[str, int]] = {}
+        self._handed -= names
         for name in names:
             ready = self._ready(name)
             if ready:
@@ -143,9 +176,21 @@ class Lists:
             self._number += 1
             self._home.tell_node(keeper, Word(core.boot, self._number, ready_by_name))
 
+    def _is_news(self, name: str) -> bool:
+        return name in self._handed or bool(self._ready(name)) != (name in self._announced)
+
     def _ready(self, name: str) -> int:
         queue = self._home.engine.state.queues.get(name)
         return queue.ready if queue is not None and queue.has_some else 0
 
     def _answer(self, to: object, answer: wire.AnyAnswer) -> None:
         self._home.engine.state.answer(to, answer)
+
+
+def unfit(request: wire.Where) -> str | None:
+    """What is wrong with a client's question for a list."""
+    if not 0 <= request.wait_ms <= limits.WAIT_MS_MAX:
+        return f"wait_ms must be 0 to {limits.WAIT_MS_MAX}, not {request.wait_ms}"
+    if len(request.fallen) > limits.FALLEN_MAX:
+        return f"at most {limits.FALLEN_MAX} nodes can be named, not {len(request.fallen)}"
+    return None

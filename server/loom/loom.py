@@ -20,7 +20,6 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from weft import limits
 from weft.dht import view as views
 from weft.dht.core import PACE, SIZE, Core, Pace
 from weft.dht.log import Changes
@@ -39,7 +38,7 @@ from .errand import LIFE_US, Errand, Inner
 from .errands import Errands
 from .held import UNKNOWN, Held
 from .keeping import Keeping
-from .lists import Lists
+from .lists import Lists, unfit
 from .members import join, leave, retire
 from .news import News
 from .places import of_batch, places
@@ -198,8 +197,8 @@ class Loom:
             0 <= request.partition < self.core.catalogue
         ):
             words = f"there is no partition {request.partition}"
-        elif isinstance(request, wire.Where) and not 0 <= request.wait_ms <= limits.WAIT_MS_MAX:
-            words = f"wait_ms must be 0 to {limits.WAIT_MS_MAX}, not {request.wait_ms}"
+        elif isinstance(request, wire.Where) and (wrong := unfit(request)) is not None:
+            words = wrong
         elif self.node not in self.view.members:
             return _NOT_YET
         else:
@@ -235,7 +234,7 @@ class Loom:
         else:
             self.engine.handle(request, payload, to)
             if isinstance(request, wire.Pop):
-                self._lists.looked_in_vain(request.queue)
+                self._lists.popped(request, to)
 
     def _wants_news(self, request: wire.AnyRequest) -> bool:
         """Whether it names a queue that this node may just not have heard of."""

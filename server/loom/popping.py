@@ -36,11 +36,12 @@ class Popping:
         if found:
             return _popped(found)
         while True:
-            search = self._search(request.queue)
+            trail = self._trail(request.queue)
+            search = self._search(trail)
             while True:
                 step = search.next()
                 if isinstance(step, Ask):
-                    said = yield from self._ask(search, step.node, request)
+                    said = yield from self._ask(search, trail, step.node, request)
                     if said is not None:
                         self._count(search)
                         return said
@@ -52,19 +53,23 @@ class Popping:
                     return wire.Popped([]), ()
                 if pause_ms:
                     yield Pause(pause_ms * 1000)
-                answer, frames = yield from self._where(request.queue, wait_ms)
+                where = wire.Where(request.queue, wait_ms, trail.fallen())
+                answer, frames = yield from self._where(where)
                 if not isinstance(answer, wire.Nodes):
                     return answer, frames
+                trail.heeded = answer.heeds
                 left_ms -= pause_ms + (wait_ms if not answer.nodes else 0)
                 search.told(answer.nodes)
                 if isinstance(step, Wait) and not answer.nodes:
                     break  # with the nodes of now
 
-    def _search(self, queue: str) -> Search:
-        cluster = self._cluster
+    def _trail(self, queue: str) -> Trail:
         if len(self._trails) >= _TRAILS_MAX:
             self._trails.clear()
-        trail = self._trails.setdefault(queue, Trail())
+        return self._trails.setdefault(queue, Trail())
+
+    def _search(self, trail: Trail) -> Search:
+        cluster = self._cluster
         nodes = holders(cluster.view) or [cluster.node]
         local = cluster.node if cluster.node in nodes else None
         return Search(nodes, local, trail, cluster.random(1 << 62))
@@ -73,12 +78,12 @@ class Popping:
         self.searches += 1
         self.hops += search.hops
 
-    def _where(self, queue: str, wait_ms: int) -> Generator[Step, list[Said], Said]:
-        owner = placement.of_text(queue, self._cluster.view.catalogue)
-        return (yield from at_primary(self._cluster, owner, wire.Where(queue, wait_ms)))
+    def _where(self, where: wire.Where) -> Generator[Step, list[Said], Said]:
+        owner = placement.of_text(where.queue, self._cluster.view.catalogue)
+        return (yield from at_primary(self._cluster, owner, where))
 
     def _ask(
-        self, search: Search, node: str, request: wire.Pop
+        self, search: Search, trail: Trail, node: str, request: wire.Pop
     ) -> Generator[Step, list[Said], Said | None]:
         """What one node gives; None if that is nothing."""
         cluster, limit = self._cluster, request.limit
@@ -88,8 +93,11 @@ class Popping:
             and limit < LOT
             and cluster.is_ordered(request.queue) is False  # an ordered lot is one consumer's
         )
-        here = wire.Pop(request.queue, LOT if steals else limit, 0, request.lease_ms)
+        lot = LOT if steals else limit
+        here = wire.Pop(request.queue, lot, 0, request.lease_ms, trail.heeded)
         ((answer, frames),) = yield [Question(node, here)]
+        if isinstance(answer, wire.Popped):
+            trail.fell(node, answer.fell)
         if isinstance(answer, wire.Failure):
             if not passes(answer):
                 return answer, frames

@@ -4,6 +4,11 @@ A queue's list is kept by the primary of the partition of the queue's name. It i
 node says what it has when a queue of its own rises from nothing, and again once in a while; what is
 not said again is forgotten. So a lost word, or a new keeper with an empty list, heals by itself.
 A caller who finds no node waits here, and is answered when one has something.
+
+That a node has nothing left may also come from who was there, with what the node itself told him:
+up to which of its words that is so (`fallen`). What it says later has a greater number and counts,
+so a fall that is heard of late never hides a rise. The number that is known is not raised by that:
+a caller who lies is found out by the node's next word.
 """
 
 from __future__ import annotations
@@ -52,6 +57,14 @@ class Stock:
             if count:
                 risen.append(queue)
         return risen
+
+    def fallen(self, queue: str, seen: dict[str, tuple[int, int]]) -> None:
+        """Nodes that had nothing left, each after its word of (boot, number)."""
+        known = self._words.get(queue, {})
+        for node, last in seen.items():
+            word = known.get(node)
+            if word is not None and (word.boot, word.number) <= last:
+                known[node] = word._replace(ready=0)
 
     def nodes(self, queue: str, now: int) -> list[tuple[str, int]]:
         """(node, messages) of those that have some, most first."""

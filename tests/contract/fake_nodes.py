@@ -78,7 +78,7 @@ class FakeNode(Peer):
             if socket.poll(5):
                 self._take(socket)
             for peer, rid, nodes in self._woken():
-                socket.send_multipart([peer, *reply(rid, wire.Nodes(nodes))])
+                socket.send_multipart([peer, *reply(rid, wire.Nodes(nodes, self.world.heeds))])
         socket.close()
 
     def _take(self, socket: zmq.Socket[bytes]) -> None:
@@ -126,7 +126,7 @@ class FakeNode(Peer):
                 self._parked.append((peer, call.rid, request, until))
                 return None
             case wire.Where():
-                return wire.Nodes(self.world.holders(request.queue)), ()
+                return wire.Nodes(self.world.holders(request.queue), self.world.heeds), ()
             case wire.View():
                 return self.world.view(), ()
             case wire.Append():
@@ -170,7 +170,8 @@ class FakeNode(Peer):
                           push.batch, 1, 0, 30_000)
             )  # fmt: skip
         left = sum(one.push.count for one in mine)
-        return wire.Popped(lent, left), [stored.payload for stored in taken]
+        fell = (1, len(self.calls)) if request.passes_on and not left else None
+        return wire.Popped(lent, left, fell), [stored.payload for stored in taken]
 
     def _settle(self, request: wire.Ack | wire.Nack | wire.Extend) -> wire.AnyAnswer:
         lost = [n for n, r in enumerate(request.receipts) if r.nonce not in self.leases]
@@ -200,6 +201,8 @@ class FakeCluster:
         #: What the next pushes are answered with, and those that were.
         self.failures: list[wire.Failure] = []
         self.failed: list[wire.Push] = []
+        #: Whether keepers of lists take it from callers that a node has nothing left.
+        self.heeds = True
         for node in self.nodes:
             node.listen()
 

@@ -106,9 +106,58 @@ def test_a_pop_that_oversleeps_asks_for_no_negative_wait(rig: Rig, cluster: Fake
         return await queue_of(session).pop(wait_ms=800)
 
     assert rig.use(use) is None
-    asked = [one for one in cluster.owner("q").requests(wire.Where) if isinstance(one, wire.Where)]
+    asked = wheres(cluster.owner("q"))
     assert len(asked) >= 2  # where there is something, and the wait
     assert min(one.wait_ms for one in asked) == 0
+
+
+def test_what_nodes_said_when_they_had_nothing_left_goes_to_the_keeper_of_the_list(
+    rig: Rig, cluster: FakeCluster
+) -> None:
+    owner = cluster.owner("q")
+
+    async def use(session: Session) -> None:
+        queue = queue_of(session)
+        assert await queue.pop() is None  # all were asked, and the keeper has said that it heeds it
+        assert not any(one.fallen for one in wheres(owner))
+        for node in cluster.nodes:
+            cluster.put(node, "q", b"x")
+            assert await queue.pop() is not None
+        assert await queue.pop() is None
+        assert await queue.pop() is None
+
+    rig.use(use)
+    told = [one.fallen for one in wheres(owner)]
+    assert {name for fallen in told for name in fallen} == {node.name for node in cluster.nodes}
+    assert told[0] == {}
+    assert told[-1], "a look in vain is passed on as well"
+    first, *others = [one for node in cluster.nodes for one in pops(node)]
+    assert not first.passes_on
+    assert any(one.passes_on for one in others)
+
+
+def test_who_is_not_heeded_promises_nothing(rig: Rig, cluster: FakeCluster) -> None:
+    """A keeper of the version before: the nodes tell it themselves, as they did."""
+    cluster.heeds = False
+
+    async def use(session: Session) -> None:
+        for node in cluster.nodes:
+            cluster.put(node, "q", b"x")
+            assert await queue_of(session).pop() is not None
+        assert await queue_of(session).pop(wait_ms=100) is None
+
+    rig.use(use)
+    assert wheres(cluster.owner("q"))
+    assert not any(one.fallen for one in wheres(cluster.owner("q")))
+    assert not any(one.passes_on for node in cluster.nodes for one in pops(node))
+
+
+def wheres(node: FakeNode) -> list[wire.Where]:
+    return [one for one in node.requests(wire.Where) if isinstance(one, wire.Where)]
+
+
+def pops(node: FakeNode) -> list[wire.Pop]:
+    return [one for one in node.requests(wire.Pop) if isinstance(one, wire.Pop)]
 
 
 def drain(cluster: FakeCluster) -> None:

@@ -21,6 +21,25 @@ def test_a_request_of_another_writer_is_understood() -> None:
     assert call.request == wire.Ack("orders", [wire.Receipt(3, 4, 5, [(0, 2)])])
 
 
+def test_a_search_between_two_versions_is_understood() -> None:
+    """What a caller or a node of the version before does not say, and does not read."""
+    for packed, request in (
+        (["pop", "orders", 1, 0, 0], wire.Pop("orders", 1)),
+        (["where", "orders", 500], wire.Where("orders", 500)),
+        (["where", "orders", 500, {"a": [1, 2]}], wire.Where("orders", 500, {"a": (1, 2)})),
+        (
+            ["pop", "orders", 1, 0, 0, True, "of the next version"],
+            wire.Pop("orders", 1, 0, 0, True),
+        ),
+    ):
+        assert wire.decode_call(msgpack.packb([2, 9, packed])).request == request
+    old = wire.decode_reply(msgpack.packb([9, ["popped", [], 0]])).answer
+    assert old == wire.Popped([])
+    assert wire.decode_reply(msgpack.packb([9, ["nodes", ["a"]]])).answer == wire.Nodes(
+        ["a"], False
+    )
+
+
 def test_an_answer_is_an_array_too() -> None:
     frame = wire.encode(wire.Reply(7, wire.Failure("QUEUE_NOT_FOUND", "none", False)))
     assert msgpack.unpackb(frame) == [7, ["failure", "QUEUE_NOT_FOUND", "none", False]]

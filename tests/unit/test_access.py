@@ -72,6 +72,21 @@ def test_a_grant_lets_this_and_no_more(grant: str, verbs: set[type]) -> None:
     assert allowed(who(grant), "orders") == verbs | FOR_ALL
 
 
+def test_only_a_consumer_says_that_a_node_has_nothing_left() -> None:
+    class Known:
+        def __init__(self, *grants: str) -> None:
+            self._known = who(*grants)
+
+        def principal(self, token: str) -> Principal:
+            return self._known
+
+    asks, tells = wire.Where("orders"), wire.Where("orders", 0, {"a": (1, 1)})
+    Access(Known("push:orders")).check("t", asks)
+    with pytest.raises(PermissionDenied):
+        Access(Known("push:orders")).check("t", tells)
+    Access(Known("consume:orders")).check("t", tells)
+
+
 def test_without_a_grant_only_the_cluster_is_seen() -> None:
     assert allowed(who(), "orders") == FOR_ALL
 

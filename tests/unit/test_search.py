@@ -19,6 +19,7 @@ from weft.dht.search import (
     Wait,
     Where,
 )
+from weft.limits import FALLEN_MAX
 
 NODES = ["a", "b", "c", "d", "e"]
 
@@ -165,6 +166,23 @@ def test_a_large_cluster_is_not_swept_whole() -> None:
     one = Search(nodes, None, Trail(), entropy=12345)
     walk_to_wait(one)
     assert one.hops <= SWEEP_MAX + 3
+
+
+def test_what_nodes_said_when_they_had_nothing_left_is_passed_on_once() -> None:
+    trail = Trail()
+    assert not trail.heeded, "who has not asked the keeper yet does not know it"
+    trail.fell("a", (1, 4))
+    trail.fell("b", None)
+    trail.fell("a", (1, 7))
+    assert trail.fallen() == {"a": (1, 7)}
+    assert trail.fallen() == {}
+
+
+def test_not_more_than_a_keeper_takes_are_passed_on() -> None:
+    trail = Trail()
+    for number in range(2 * FALLEN_MAX):
+        trail.fell(str(number), (1, number))
+    assert len(trail.fallen()) == FALLEN_MAX
 
 
 @given(

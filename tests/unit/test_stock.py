@@ -1,0 +1,98 @@
+"""Metadata lists: words in any order, falls that come by somebody else, who waits."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weft.server.loom.stock import STALE_US, Stock
+
+
+def listed(stock: Stock, now: int = 1) -> list[str]:
+    return [node for node, _ in stock.nodes("q", now)]
+
+
+def test_a_later_word_counts_whichever_comes_first() -> None:
+    stock = Stock()
+    assert stock.hear("a", 1, 2, {"q": 5}, now=1) == ["q"]
+    assert stock.hear("a", 1, 1, {"q": 0}, now=1) == []
+    assert stock.nodes("q", 1) == [("a", 5)]
+    stock.hear("a", 2, 1, {"q": 0}, now=1)
+    assert stock.nodes("q", 1) == []
+
+
+def test_what_is_not_said_again_is_forgotten() -> None:
+    stock = Stock()
+    stock.hear("a", 1, 1, {"q": 5}, now=1)
+    assert listed(stock, 1 + STALE_US) == ["a"]
+    assert listed(stock, 2 + STALE_US) == []
+
+
+def test_a_fall_that_somebody_saw_counts_as_if_the_node_had_said_it() -> None:
+    stock = Stock()
+    stock.hear("a", 1, 1, {"q": 5}, now=1)
+    stock.hear("b", 1, 7, {"q": 3}, now=1)
+    stock.fallen("q", {"a": (1, 1), "unknown": (1, 1)})
+    assert listed(stock) == ["b"]
+    stock.fallen("q", {"b": (1, 9)})
+    assert listed(stock) == []
+
+
+def test_a_fall_that_is_heard_of_late_hides_no_rise() -> None:
+    stock = Stock()
+    stock.hear("a", 1, 4, {"q": 5}, now=1)
+    stock.fallen("q", {"a": (1, 3)})
+    assert listed(stock) == ["a"]
+    stock.hear("a", 2, 1, {"q": 5}, now=1)
+    stock.fallen("q", {"a": (1, 99)})
+    assert listed(stock) == ["a"], "an earlier process of the node said that"
+
+
+def test_who_lies_about_a_fall_is_found_out_by_the_nodes_next_word() -> None:
+    stock = Stock()
+    stock.hear("a", 1, 1, {"q": 5}, now=1)
+    stock.fallen("q", {"a": (1 << 62, 1 << 62)})
+    assert listed(stock) == []
+    assert stock.hear("a", 1, 2, {"q": 5}, now=1) == ["q"]
+    assert listed(stock) == ["a"]
+
+
+def test_a_fall_keeps_nothing_in_memory() -> None:
+    stock = Stock()
+    stock.fallen("q", {"a": (1, 1)})
+    assert not stock._words
+    stock.hear("a", 1, 1, {"q": 5}, now=1)
+    stock.fallen("q", {"a": (1, 1)})
+    assert listed(stock, 2 + STALE_US) == []
+    assert not stock._words
+
+
+@given(
+    events=st.lists(st.sampled_from(["push", "take"]), max_size=12),
+    order=st.randoms(use_true_random=False),
+)
+def test_whatever_the_order_the_last_rise_is_never_hidden(events: list[str], order: object) -> None:
+    """A node that rises and falls; each fall is handed to a caller, and what is said arrives in
+    any order. The node's next word, if not these, sets everything right."""
+    said: list[tuple[str, int, int]] = []
+    number = ready = 0
+    for event in events:
+        if event == "push":
+            ready += 1
+            if ready == 1:
+                number += 1
+                said.append(("word", number, ready))
+        elif ready:
+            ready = 0
+            said.append(("fall", number, 0))
+    order.shuffle(said)  # type: ignore[attr-defined]
+    stock = Stock()
+    for kind, last, count in said:
+        if kind == "word":
+            stock.hear("a", 1, last, {"q": count}, now=1)
+        else:
+            stock.fallen("q", {"a": (1, last)})
+    if ready:
+        assert listed(stock) == ["a"]
+    stock.hear("a", 1, number + 1, {"q": ready}, now=1)
+    assert bool(listed(stock)) == bool(ready)
