@@ -175,7 +175,8 @@ class Clients:
             return
         plain = number % 2 == 0 and not self.hurry
         lease_ms = LEASE_MS if name == DEAD else 0
-        request = wire.Pop(name, rng.randrange(1, 5), 300 if plain else 0, lease_ms)
+        # One who promises to tell the keeper of the list what he saw, and never does.
+        request = wire.Pop(name, rng.randrange(1, 5), 300 if plain else 0, lease_ms, not plain)
         if self.hurry:
             machine = self._holder(name) or machine
         world.ask(machine, request, (), partial(self._popped, name), plain=plain)

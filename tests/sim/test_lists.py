@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 
 import pytest
@@ -12,6 +13,7 @@ from weft.proto import wire
 from weft.server.loom.lists import Lists
 from weft.server.loom.stock import AGAIN_US
 
+from .clients import Batch
 from .machine import Machine
 from .stage import Stage
 from .world import PACE, SECOND
@@ -35,7 +37,7 @@ class Scene:
             for number in range(PARTITIONS)
             if (node := self.stage.primary(number)) is not self.keeper
         )
-        self._producer = self.stage.queue.producer
+        self._number = 0
         #: What the holder said to keepers, and when; and what nodes asked keepers.
         self.words: list[tuple[int, Stock]] = []
         self.wheres: list[wire.Where] = []
@@ -51,9 +53,23 @@ class Scene:
         self.world._carry = tapped  # type: ignore[method-assign]
 
     def push(self) -> None:
-        self.stage.queue.producer += 100  # another batch each time, that hashes there
-        self.stage.push(self.partition)
+        """A batch of its own each time, to the holder."""
+        producer = self.stage.queue.producer
+        self._number = next(
+            number
+            for number in range(self._number + 1, self._number + 1000)
+            if placement.of_batch(producer, number, PARTITIONS) == self.partition
+        )
+        batch = Batch(self.stage.queue, self._number, [b"one"])
+        self.world.checker.ledger.batches[producer, self._number] = batch
+        request = wire.Push(self.queue, producer, self._number, 1)
+        payload = wire.encode(wire.Payload(batch.bodies))
+        said: list[wire.AnyAnswer] = []
+        self.world.ask(
+            self.holder, request, (payload,), lambda _, answer, __: said.append(answer), plain=False
+        )
         self.run(SOON)
+        assert [type(answer) for answer in said] == [wire.Pushed]
 
     def run(self, span: int) -> None:
         self.world.run(self.world.now + span)
@@ -66,7 +82,7 @@ class Scene:
         self.run(SOON)
 
     def pop(self, *, passes_on: bool) -> wire.Popped:
-        answer = self.stage.ask(self.holder, wire.Pop(self.queue, 9, 0, 60_000, passes_on))
+        answer = self.stage.ask(self.holder, wire.Pop(self.queue, 99, 0, 60_000, passes_on))
         assert isinstance(answer, wire.Popped)
         return answer
 
@@ -152,6 +168,30 @@ def test_a_rise_after_a_fall_that_was_handed_out_is_told_at_once(scene: Scene) -
     assert [word.ready for _, word in scene.words] == [{scene.queue: 1}]
     assert [answer.nodes for answer in waiting] == [[scene.holder.name]]
     assert scene.where(scene.fallen(popped)) == [scene.holder.name], "the fall was before it"
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_who_waits_is_woken_at_once_whatever_was_said_before(seed: int) -> None:
+    """By callers of both kinds, with falls that come late, twice or never."""
+    scene, rng = Scene(), random.Random(seed)
+    seen: list[dict[str, tuple[int, int]]] = [{}]
+    for _ in range(20):
+        match rng.randrange(5):
+            case 0 | 1:
+                scene.push()
+            case 2:
+                popped = scene.pop(passes_on=rng.random() < 0.7)
+                if popped.fell is not None:
+                    seen.append(scene.fallen(popped))
+            case 3:
+                scene.where(rng.choice(seen))
+            case 4:
+                scene.run(rng.randrange(SECOND // 2))
+    popped = scene.pop(passes_on=True)
+    waiting = scene.wait(scene.fallen(popped) if popped.fell is not None else rng.choice(seen))
+    assert not waiting, "there is nothing, and the keeper knows it"
+    scene.push()
+    assert [answer.nodes for answer in waiting] == [[scene.holder.name]]
 
 
 def test_one_word_for_each_time_it_runs_empty_and_gets_something(scene: Scene) -> None:
