@@ -146,7 +146,9 @@ class LevelStore:
         """What LevelDB has under a key, or what that points to, in two."""
         while (pointer := pointer_of(value)) is not None:
             try:
-                return self._segments.read_parted(pointer, at)
+                if at:
+                    return self._segments.read_parted(pointer, at)
+                return b"", self._segments.read(pointer)
             except StoreDamaged:
                 before, value = value, self._db.get(key, verify_checksums=True)
                 if value == before:  # it was not moved or deleted meanwhile
