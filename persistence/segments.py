@@ -103,7 +103,7 @@ class Segments:
             os.unlink(self._path(number))
         self._fd = -1
         self._buffers: list[bytes] = []
-        self._unsynced: set[int] = set()  # segments with bytes that may not be on disk
+        self.unsynced: set[int] = set()  # segments with bytes that may not be on disk
         self._made = False  # whether the folder has to be synced, too
         self.dead: list[int] = []  # to be removed
         self._lock = threading.Lock()  # held while a descriptor of these is used
@@ -136,7 +136,7 @@ class Segments:
         standing.end += len(head) + len(value)
         standing.live += len(value)
         self.touched.add(self._current)
-        self._unsynced.add(self._current)
+        self.unsynced.add(self._current)
         return found
 
     def _begin(self) -> None:
@@ -165,20 +165,20 @@ class Segments:
     def _bury(self, number: int) -> None:
         del self.standing[number]
         self.touched.add(number)
-        self._unsynced.discard(number)
+        self.unsynced.discard(number)
         self.dead.append(number)
 
     def flush(self, *, sync: bool) -> None:
         """What was appended is in the files; with `sync`, it and all before is on disk."""
         self._put_out()
-        if not (sync and self._unsynced):
+        if not (sync and self.unsynced):
             return
-        for number in self._unsynced:
+        for number in self.unsynced:
             if number == self._current:
                 os.fdatasync(self._fd)
             else:
                 _sync_file(self._path(number))
-        self._unsynced.clear()
+        self.unsynced.clear()
         if self._made:
             sync_folder(self._folder)
             self._made = False

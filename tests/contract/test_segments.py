@@ -231,6 +231,10 @@ def test_bytes_are_on_disk_before_what_points_to_them(
     assert seen == ["pointers"]
     store.write([(body(3), value(3))], sync=True)
     assert seen == ["pointers", "segment", "pointers", "logs"], "with all that came before"
+    store.write([(body(4), value(4))], sync=False)
+    seen.clear()
+    store.write([(layout.head(1, 1), b"small")], sync=True)
+    assert seen == ["segment", "logs"], "though it brings no bytes of its own"
     seen.clear()
     store.write([(body(1), None)], sync=False)
     assert soon(lambda: "unlink" in seen)
