@@ -146,7 +146,9 @@ class LevelStore:
         """What LevelDB has under a key, or what that points to, in two."""
         while (pointer := pointer_of(value)) is not None:
             try:
-                return self._segments.read_parted(pointer, at)
+                if at:
+                    return self._segments.read_parted(pointer, at)
+                return b"", self._segments.read(pointer)
             except StoreDamaged:
                 before, value = value, self._db.get(key, verify_checksums=True)
                 if value == before:  # it was not moved or deleted meanwhile
@@ -192,8 +194,11 @@ class LevelStore:
                 else:
                     batch.put(key, value)
                     size += len(value)
+            # Also of earlier writes: their pointers are on disk with this one.
+            if aside or (sync and segments.unsynced):
+                segments.flush(sync=sync)
             if segments.touched:
-                self._put_standings(batch, aside, sync=sync)
+                self._put_standings(batch)
             batch.write()
             self._commit = commit
             if sync:
@@ -211,9 +216,7 @@ class LevelStore:
             else:
                 batch.clear()
 
-    def _put_standings(self, batch: Any, aside: dict[bytes, Pointer | None], *, sync: bool) -> None:
-        if aside:
-            self._segments.flush(sync=sync)
+    def _put_standings(self, batch: Any) -> None:
         for number, standing in self._segments.standings():
             if standing is None:
                 batch.delete(_standing_key(number))

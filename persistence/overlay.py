@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from weft.errors import StoreDamaged
+
 from . import layout
 from .store import Change, Reader
 
@@ -33,7 +35,13 @@ class Overlay:
             data = self.read(key)
             return None if data is None else bytes(data)
         parts = self._store.get_parted(key, layout.SEAL_BYTES)
-        return None if parts is None else layout.unseal_parted(key, *parts, self._store.path)
+        if parts is None:
+            return None
+        try:
+            return layout.unseal_parted(key, *parts, self._store.path)
+        except StoreDamaged:
+            self._store.get(key)  # it knows which file that is
+            raise
 
     def put(self, key: bytes, data: bytes) -> None:
         self._changes[key] = layout.seal(key, data)

@@ -30,7 +30,8 @@ class Reader(Protocol):
 
     def get_parted(self, key: bytes, at: int) -> tuple[bytes, bytes] | None:
         """As ``get``, in two: the first ``at`` bytes, and the rest. Of a large value the rest is
-        read into its place, where ``get`` and a slice would copy it once more."""
+        read into its place, where ``get`` and a slice would copy it once more; and it is the
+        caller who finds out whether it is damaged, by a checksum in it. ``get`` says where."""
         ...
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:

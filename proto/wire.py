@@ -35,6 +35,14 @@ class Payload(msgspec.Struct, array_like=True, frozen=True):
     keys: list[str | None] | None = None
 
 
+class PayloadViews(msgspec.Struct, array_like=True, frozen=True):
+    """The same, to be looked at: the bodies stay where they are."""
+
+    bodies: list[memoryview]
+    headers: list[dict[str, str] | None] | None = None
+    keys: list[str | None] | None = None
+
+
 # --- requests ---------------------------------------------------------------------------------
 
 
@@ -528,6 +536,7 @@ encode = _encoder.encode
 decode_call = msgspec.msgpack.Decoder(Call).decode
 decode_reply = msgspec.msgpack.Decoder(Reply).decode
 decode_payload = msgspec.msgpack.Decoder(Payload).decode
+decode_payload_views = msgspec.msgpack.Decoder(PayloadViews).decode
 
 #: What a decoder raises for bytes that are not its struct. Text that is not UTF-8 and arrays nested
 #: too deeply come as errors of Python's own.

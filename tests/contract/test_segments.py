@@ -16,6 +16,7 @@ from weft.limits import KIB
 from weft.persistence import layout, leveldb, segments
 from weft.persistence.leveldb import LevelStore
 from weft.persistence.memory import MemoryStore
+from weft.persistence.overlay import Overlay
 from weft.persistence.store import Change
 
 LARGE = 4 * KIB
@@ -163,19 +164,37 @@ def test_damage_names_the_segment(path: Path, what: str) -> None:
 
 
 def test_damage_shows_in_either_part(store: LevelStore, path: Path) -> None:
-    """Before any of its bytes are given to anybody."""
-    store.write([(body(1), value(1))], sync=True)
+    """Before any of its bytes are given to anybody, and the file is named."""
+    sealed = layout.seal(body(1), value(1))
+    store.write([(body(1), sealed)], sync=True)
     (segment,) = files(path)
     whole = segment.read_bytes()
-    start = whole.index(value(1))
+    start = whole.index(sealed)
     for place in (start, start + 7, start + 8, len(whole) - 1):
         data = bytearray(whole)
         data[place] ^= 1
         segment.write_bytes(data)
         with pytest.raises(StoreDamaged, match=segment.name):
-            store.get_parted(body(1), 8)
+            Overlay(store).read_bytes(body(1))
+        with pytest.raises(StoreDamaged, match=segment.name):
+            store.get(body(1))
     segment.write_bytes(whole)
-    assert store.get_parted(body(1), 8) == (value(1)[:8], value(1)[8:])
+    assert Overlay(store).read_bytes(body(1)) == value(1)
+
+
+def test_what_is_another_keys_shows(store: LevelStore) -> None:
+    """A payload that is whole, and was sealed for another key."""
+    store.write([(body(1), layout.seal(body(2), value(1)))], sync=True)
+    with pytest.raises(StoreDamaged, match=body(1).hex()):
+        Overlay(store).read_bytes(body(1))
+
+
+def test_a_payload_that_is_cut_short_shows_in_two_parts_too(store: LevelStore, path: Path) -> None:
+    store.write([(body(1), value(1))], sync=True)
+    (segment,) = files(path)
+    os.truncate(segment, segment.stat().st_size - 1)
+    with pytest.raises(StoreDamaged, match=segment.name):
+        store.get_parted(body(1), 8)
 
 
 def _read_all(path: Path) -> None:
@@ -212,6 +231,10 @@ def test_bytes_are_on_disk_before_what_points_to_them(
     assert seen == ["pointers"]
     store.write([(body(3), value(3))], sync=True)
     assert seen == ["pointers", "segment", "pointers", "logs"], "with all that came before"
+    store.write([(body(4), value(4))], sync=False)
+    seen.clear()
+    store.write([(layout.head(1, 1), b"small")], sync=True)
+    assert seen == ["segment", "logs"], "though it brings no bytes of its own"
     seen.clear()
     store.write([(body(1), None)], sync=False)
     assert soon(lambda: "unlink" in seen)

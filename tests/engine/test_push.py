@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from tests.engine.rig import Asked, Rig, payload_of
@@ -19,7 +21,11 @@ from weft.ids import BATCH_BITS, PRODUCER_BITS, MessageId
 from weft.persistence import layout
 from weft.proto import wire
 from weft.server.engine.engine import Lone
+from weft.server.engine.push import check_batch
 from weft.server.engine.state import LSNS_AHEAD
+
+#: Looked at where it stands.
+LARGE = bytes(20_000)
 
 
 def refused(
@@ -132,14 +138,31 @@ def test_values_at_their_bounds_are_taken(rig: Rig) -> None:
         payload_of([b"a"]) + b"\x00",
         wire.encode([["text"]]),
         wire.encode([[b"a"], [{"h": 1}]]),
+        payload_of([LARGE]) + b"\x00",
+        payload_of([LARGE])[:-1],
+        wire.encode([["text" * 5000]]),
+        wire.encode([[LARGE], [{"h": 1}]]),
     ],
 )
 def test_a_payload_of_another_shape_is_refused(rig: Rig, payload: bytes) -> None:
     refused(rig, InvalidArgument, wire.Push("q", 1, 1, 1), payload, says="payload")
 
 
+def test_large_bodies_are_looked_at_where_they_stand() -> None:
+    payload = payload_of([bytes(limits.MIB)] * 2, [{"h": "1"}, None])
+    tracemalloc.start()
+    try:
+        check_batch(wire.Push("q", 1, 1, 2), payload)
+        assert tracemalloc.get_traced_memory()[1] < limits.MIB // 2
+    finally:
+        tracemalloc.stop()
+
+
 def test_columns_of_other_lengths_are_refused(rig: Rig) -> None:
     push = wire.Push("q", 1, 1, 2)
+    large = [LARGE, LARGE]
+    refused(rig, InvalidArgument, push, payload_of(large, [None]), says="headers has 1")
+    refused(rig, InvalidArgument, push, payload_of([LARGE]), says="2 messages has 1 bodies")
     refused(rig, InvalidArgument, push, payload_of([b"a", b"b"], [None]), says="headers has 1")
     refused(rig, InvalidArgument, push, payload_of([b"a", b"b"], None, []), says="keys has 0")
 
