@@ -207,7 +207,7 @@ class LevelStore:
                 self._mark.advance(commit)
             self._unsynced = not sync
             if segments.dead:
-                self._remove_dead()
+                self._remove_dead(keep=sync)
         except (plyvel.Error, OSError) as error:
             raise self._failed(error) from error
         finally:
@@ -235,12 +235,12 @@ class LevelStore:
             aside[key] = pointer
         return value if pointer is None else pointer.packed()
 
-    def _remove_dead(self) -> None:
+    def _remove_dead(self, *, keep: bool) -> None:
         if self._unsynced:  # or a power loss would bring the pointers back
             self._segments.flush(sync=True)
             _sync_logs(self._path)
             self._unsynced = False
-        self._segments.remove_dead(scans=bool(self._scans))
+        self._segments.remove_dead(scans=bool(self._scans), keep=keep)
 
     def compact(self, start: bytes, stop: bytes) -> None:
         # LevelDB begins a new log for this. An empty log before it would look like a lost one.
@@ -254,6 +254,8 @@ class LevelStore:
         if start <= _BODY < stop:
             for number in self._segments.mostly_dead():
                 self._empty(number)
+            with self._writing:
+                self._segments.drop_spares()
             self._segments.settle()
 
     def _empty(self, number: int) -> None:
@@ -276,7 +278,7 @@ class LevelStore:
 
     def size_bytes(self) -> int:
         with self._turnstile:
-            return _folder_bytes(self._path)
+            return max(0, _folder_bytes(self._path) - self._segments.spare_bytes)
 
     def close(self) -> None:
         with self._writing:

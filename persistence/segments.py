@@ -11,6 +11,10 @@ soon as nothing in it is alive; one of which little lives is emptied by `LevelSt
   on disk.
 - For each segment LevelDB has a *standing*, changed in the same write as the pointers: how many
   bytes live, and how long the file was. A file that is missing or shorter is damage, and is named.
+- The files of some dead segments are kept, and become the next ones (*spares*): their blocks are
+  allocated and their pages in memory, so a burst is written faster, and nothing has to be removed.
+  What stood there before is never taken for a value: only what was written and synced since is
+  pointed to, nothing looks behind a standing's end, and the key is in a value's checksum.
 - A value that begins as pointers do is put aside whatever its size: so nothing else can be taken
   for a pointer.
 
@@ -39,6 +43,10 @@ from .undertaker import Undertaker
 LARGE_BYTES: Final = 32 * KIB
 #: A segment that has grown to this is followed by the next.
 SEGMENT_BYTES: Final = 16 * MIB
+#: Files that are kept to be written again: a burst of 256 MiB. They are no part of what the store
+#: takes, but take room on the disk, so they are kept only where four times as much is free.
+SPARES_MAX: Final = 16
+SPARES_FREE_MIN: Final = 4 * SPARES_MAX * SEGMENT_BYTES
 #: Segments kept open for reading.
 OPEN_MAX: Final = 64
 #: Buffers that one call of the system takes.
@@ -102,6 +110,10 @@ class Segments:
         for number in found - self.standing.keys():
             os.unlink(self._path(number))
         self._fd = -1
+        self._at = 0  # what is written of the current one; its file may be longer
+        self._size = 0
+        #: Numbers of dead segments whose files are kept, with their sizes.
+        self._spares: dict[int, int] = {}
         self._buffers: list[bytes] = []
         self.unsynced: set[int] = set()  # segments with bytes that may not be on disk
         self._made = False  # whether the folder has to be synced, too
@@ -143,14 +155,36 @@ class Segments:
         self._put_out()
         before, self._current = self._current, self._current + 1
         if self._fd >= 0:
+            self._cut_off()
             os.close(self._fd)
             self._fd = -1
             if not self.standing[before].live:
                 self._bury(before)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
-        self._fd = os.open(self._path(self._current), flags, 0o644)
+        path = self._path(self._current)
+        flags = os.O_WRONLY | os.O_CLOEXEC
+        self._at = self._size = 0
+        if self._spares:
+            number, self._size = self._spares.popitem()
+            os.rename(self._path(number), path)
+            self._forget(number)
+        else:
+            flags |= os.O_CREAT | os.O_EXCL
+        self._fd = os.open(path, flags, 0o644)
         self.standing[self._current] = _Standing(0, 0)
         self._made = True
+
+    def _cut_off(self) -> None:
+        """What is left of an earlier segment, behind the end of the current one."""
+        if self._size > self._at:
+            os.ftruncate(self._fd, self._at)
+            self._size = self._at
+
+    def _forget(self, number: int) -> None:
+        """Somebody who came late may have opened it since it died."""
+        with self._lock:
+            fd = self._open.pop(number, -1)
+            if fd >= 0:
+                os.close(fd)
 
     def free(self, pointer: Pointer) -> None:
         """A value is not pointed to any more, once the write is done."""
@@ -188,11 +222,14 @@ class Segments:
         for first in range(0, len(buffers), _BUFFERS_MAX):
             some = buffers[first : first + _BUFFERS_MAX]
             left = sum(map(len, some))
-            written = os.writev(self._fd, some)
+            written = os.pwritev(self._fd, some, self._at)
+            self._at += written
             if written < left:  # a signal, or the disk: what is left says which
                 rest = memoryview(b"".join(some))[written:]
                 while rest:
-                    rest = rest[os.write(self._fd, rest) :]
+                    written = os.pwrite(self._fd, rest, self._at)
+                    self._at += written
+                    rest = rest[written:]
 
     def standings(self) -> list[tuple[int, bytes | None]]:
         """What has changed since the last call, to be written together with the pointers."""
@@ -203,8 +240,10 @@ class Segments:
         standing = self.standing.get(number)
         return None if standing is None else _standing.pack(standing.live, standing.end)
 
-    def remove_dead(self, *, scans: bool) -> None:
-        """The write that freed them is on disk. A scan that began before may still read them."""
+    def remove_dead(self, *, scans: bool, keep: bool) -> None:
+        """The write that freed them is on disk. A scan that began before may still read them; else
+        they may be kept as spares."""
+        keep = keep and not scans and self._free_bytes() >= SPARES_FREE_MIN
         with self._lock:
             if not scans:
                 for fd in self._retired.values():
@@ -217,7 +256,26 @@ class Segments:
                     del self._open[number]
                 elif number in self._open:
                     os.close(self._open.pop(number))
-                self._undertaker.remove(self._path(number))
+                path = self._path(number)
+                if keep and len(self._spares) < SPARES_MAX and os.path.exists(path):
+                    self._spares[number] = os.path.getsize(path)
+                else:
+                    self._undertaker.remove(path)
+
+    def _free_bytes(self) -> int:
+        found = os.statvfs(self._folder)
+        return found.f_bavail * found.f_frsize
+
+    @property
+    def spare_bytes(self) -> int:
+        """Of the files, what belongs to no segment."""
+        return sum(self._spares.copy().values()) + max(0, self._size - self._at)
+
+    def drop_spares(self) -> None:
+        while self._spares:
+            number, _ = self._spares.popitem()
+            self._forget(number)
+            self._undertaker.remove(self._path(number))
 
     # --- reading ---
 
@@ -274,8 +332,11 @@ class Segments:
 
     def records(self, number: int) -> Iterator[tuple[bytes, int, int]]:
         """Key, offset and length of every value that was ever put there."""
+        standing = self.standing.get(number)
+        if standing is None:
+            return
         with open(self._path(number), "rb") as file:
-            size = os.fstat(file.fileno()).st_size
+            size = standing.end
             at = 0
             while at + _record.size <= size:
                 file.seek(at)
@@ -297,7 +358,10 @@ class Segments:
         """Syncs what is not yet on disk."""
         try:
             if self._fd >= 0:
+                self._put_out()
+                self._cut_off()
                 self.flush(sync=True)
+            self.drop_spares()
         finally:
             if self._fd >= 0:
                 os.close(self._fd)

@@ -27,6 +27,7 @@ SEGMENT = 64 * KIB
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segments, "LARGE_BYTES", LARGE)
     monkeypatch.setattr(segments, "SEGMENT_BYTES", SEGMENT)
+    monkeypatch.setattr(segments, "SPARES_MAX", 0)  # test_spares.py has them
 
 
 @pytest.fixture

@@ -106,15 +106,15 @@ def test_the_store_hands_a_large_payload_to_the_system_as_it_came(
     payload = wire.encode(wire.Payload(BATCH))
     assert len(payload) >= segments.LARGE_BYTES
     seen: list[bytes] = []
-    writev: Callable[[int, Sequence[bytes]], int] = os.writev
+    pwritev: Callable[[int, Sequence[bytes], int], int] = os.pwritev
 
-    def spy(fd: int, buffers: Sequence[bytes]) -> int:
+    def spy(fd: int, buffers: Sequence[bytes], offset: int) -> int:
         seen.extend(buffers)
-        return writev(fd, buffers)
+        return pwritev(fd, buffers, offset)
 
     store = LevelStore(tmp_path / "store", create=True)
     try:
-        monkeypatch.setattr(os, "writev", spy)
+        monkeypatch.setattr(os, "pwritev", spy)
         store.write([(layout.body(1, 1), payload)], sync=True)
         assert any(buffer is payload for buffer in seen)
     finally:
