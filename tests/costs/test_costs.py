@@ -129,8 +129,8 @@ def test_ratios_to_the_machines_floors() -> None:
     bounds.held(found)
     # It may be less than one: the floor's round trip wakes threads, and who waits awake does not.
     # On a machine with much to do that is nearly all of it.
-    assert found["push: time in floors"] > 0.1, "hardly anything was measured"
-    assert found["batch: CPU in floors"] > 1
+    assert found[ratios.PUSH] > 0.1, "hardly anything was measured"
+    assert found[ratios.CPU] > 1
 
 
 # --- the instruments --------------------------------------------------------------------------
