@@ -254,8 +254,7 @@ class LevelStore:
         if start <= _BODY < stop:
             for number in self._segments.mostly_dead():
                 self._empty(number)
-            with self._writing:
-                self._segments.drop_spares()
+            self.shed()
             self._segments.settle()
 
     def _empty(self, number: int) -> None:
@@ -275,6 +274,10 @@ class LevelStore:
         if pointer is None or pointer[:3] != (number, offset, length):
             return []
         return [(key, self._segments.read(pointer))]
+
+    def shed(self) -> None:
+        with self._writing:
+            self._segments.drop_spares()
 
     def size_bytes(self) -> int:
         with self._turnstile:

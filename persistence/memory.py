@@ -74,6 +74,9 @@ class MemoryStore:
     def compact(self, start: bytes, stop: bytes) -> None:
         self._check()
 
+    def shed(self) -> None:
+        self._check()
+
     def size_bytes(self) -> int:
         self._check()
         return self._bytes

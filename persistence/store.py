@@ -48,6 +48,10 @@ class Store(Reader, Protocol):
         """Give back the space of what was deleted in this range. Slow; other calls go on."""
         ...
 
+    def shed(self) -> None:
+        """Give back the space that is kept for later writes. Takes no time."""
+        ...
+
     def size_bytes(self) -> int:
         """Bytes on disk, about."""
         ...

@@ -3,7 +3,8 @@
 LevelDB forgets deleted payloads when it happens to rewrite the tables they are in, and a queue that
 was filled and then drained gives it no reason to: most of what was deleted stays. So once in a
 while the node compares what the store takes with what its queues hold, and when most of it is dead
-asks LevelDB to rewrite it, in a thread of its own: the node goes on serving.
+asks LevelDB to rewrite it, in a thread of its own: the node goes on serving. On a disk at its
+reserve the store also gives back what it keeps for later writes.
 """
 
 from __future__ import annotations
@@ -37,7 +38,10 @@ class Compaction:
         self._after_bytes = 0  # what the last rewrite left: no use in trying again at once
 
     def look(self, live_bytes: int, free_bytes: int, *, full: bool) -> None:
-        """Starts a rewrite if it is worth it, if there is room for it, and if none is going on."""
+        """Starts a rewrite if it is worth it, if there is room for it, and if none is going on.
+        About once a second."""
+        if full:
+            self._store.shed()
         if self._thread is not None and self._thread.is_alive():
             return
         if free_bytes < live_bytes + ROOM_BYTES:

@@ -13,6 +13,7 @@ from weft.limits import KIB
 from weft.persistence import layout, segments
 from weft.persistence.leveldb import LevelStore
 from weft.persistence.overlay import Overlay
+from weft.server.compaction import Compaction
 
 LARGE = 4 * KIB
 SEGMENT = 64 * KIB
@@ -140,6 +141,19 @@ def test_they_are_no_part_of_the_size_and_go_with_a_compaction(
     files = sum(each.stat().st_size for each in path.iterdir())
     assert store.size_bytes() <= files - SPARES * SEGMENT
     store.compact(*layout.kind_range(layout.BODY))
+    assert not spares(store)
+    assert len(inodes(path)) == 1
+    assert rows(store) == {body(99): value(99)}
+
+
+def test_a_disk_at_its_reserve_gets_them_back(store: LevelStore, path: Path) -> None:
+    fill(store, 0, 100)
+    drain(store, 0, 99)
+    look = Compaction(store).look
+    look(live_bytes=1 << 40, free_bytes=0, full=False)
+    assert spares(store) == SPARES
+    look(live_bytes=1 << 40, free_bytes=0, full=True)
+    store._segments.settle()
     assert not spares(store)
     assert len(inodes(path)) == 1
     assert rows(store) == {body(99): value(99)}

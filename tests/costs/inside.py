@@ -37,7 +37,7 @@ class CountingStore:
         self._store = store
         self.path = store.path
         self.scan, self.compact = store.scan, store.compact
-        self.size_bytes, self.close = store.size_bytes, store.close
+        self.size_bytes, self.close, self.shed = store.size_bytes, store.close, store.shed
         self.writes = self.synced = self.puts = self.deletes = self.bytes = self.reads = 0
 
     def get(self, key: bytes) -> bytes | None:
