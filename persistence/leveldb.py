@@ -175,20 +175,23 @@ class LevelStore:
                 self._turnstile.turn_away()
             self._write(changes, sync=sync)
 
-    def _write(self, changes: list[Change], *, sync: bool) -> None:
+    def _write(self, changes: list[Change], *, sync: bool, moves: bool = False) -> None:
+        """With `moves`, what is put aside is on disk before anything points there, if only the
+        rest need not be: who loses the power then still has it, here or where it was."""
         batch = self._batches.get(sync)
         if batch is None:
             batch = self._batches[sync] = self._db.write_batch(sync=sync)
         commit = self._commit + 1
         batch.put(COMMIT_KEY, commit.to_bytes(8, "big"))
         segments = self._segments
+        sync_aside = sync or moves
         size = 0
         try:
             aside: dict[bytes, Pointer | None] = {}
             for key, value in changes:
                 assert b"" < key < _OWN, "the empty key and the last ones are the store's own"
                 if key[:1] == _BODY and (segments.standing or stands_aside(value)):
-                    value = self._aside(key, value, aside)
+                    value = self._aside(key, value, aside, sync=sync_aside)
                 if value is None:
                     batch.delete(key)
                 else:
@@ -196,7 +199,7 @@ class LevelStore:
                     size += len(value)
             # Also of earlier writes: their pointers are on disk with this one.
             if aside or (sync and segments.unsynced):
-                segments.flush(sync=sync)
+                segments.flush(sync=sync_aside)
             if segments.touched:
                 self._put_standings(batch)
             batch.write()
@@ -224,13 +227,15 @@ class LevelStore:
                 batch.put(_standing_key(number), standing)
 
     def _aside(
-        self, key: bytes, value: bytes | None, aside: dict[bytes, Pointer | None]
+        self, key: bytes, value: bytes | None, aside: dict[bytes, Pointer | None], *, sync: bool
     ) -> bytes | None:
         """What LevelDB gets in place of a large payload; what stood there before is free."""
         before = aside[key] if key in aside else pointer_of(self._db.get(key))
         if before is not None:
             self._segments.free(before)
-        pointer = self._segments.append(key, value) if value and stands_aside(value) else None
+        pointer = None
+        if value and stands_aside(value):
+            pointer = self._segments.append(key, value, sync=sync)
         if before is not None or pointer is not None:
             aside[key] = pointer
         return value if pointer is None else pointer.packed()
@@ -262,9 +267,8 @@ class LevelStore:
         rows = self._segments.records(number)
         while some := list(islice(rows, MOVED_AT_ONCE)):
             with self._writing, self._turnstile:
-                self._write(
-                    [row for each in some for row in self._alive(number, *each)], sync=False
-                )
+                moved = [row for each in some for row in self._alive(number, *each)]
+                self._write(moved, sync=False, moves=True)
         with self._writing, self._turnstile:
             self._segments.emptied(number)
             self._write([], sync=False)

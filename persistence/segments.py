@@ -14,7 +14,8 @@ soon as nothing in it is alive; one of which little lives is emptied by `LevelSt
 - The files of some dead segments are kept, and become the next ones (*spares*): their blocks are
   allocated and their pages in memory, so a burst is written faster, and nothing has to be removed.
   What stood there before is never taken for a value: only what was written and synced since is
-  pointed to, nothing looks behind a standing's end, and the key is in a value's checksum.
+  pointed to, nothing looks behind a standing's end, and a write that does not sync first cuts off
+  what is old.
 - A value that begins as pointers do is put aside whatever its size: so nothing else can be taken
   for a pointer.
 
@@ -134,11 +135,11 @@ class Segments:
 
     # --- writing ---
 
-    def append(self, key: bytes, value: bytes) -> Pointer:
-        """Takes a value; it is in its file after `flush`."""
+    def append(self, key: bytes, value: bytes, *, sync: bool) -> Pointer:
+        """Takes a value; it is in its file after a `flush`, which syncs or not as this says."""
         standing = self.standing.get(self._current)
         if self._fd < 0 or (standing is not None and standing.end >= SEGMENT_BYTES):
-            self._begin()
+            self._begin(sync=sync)
         standing = self.standing[self._current]
         head = _record.pack(len(key), len(value)) + key
         self._buffers += head, value
@@ -151,8 +152,8 @@ class Segments:
         self.unsynced.add(self._current)
         return found
 
-    def _begin(self) -> None:
-        self._put_out()
+    def _begin(self, *, sync: bool) -> None:
+        self._put_out(sync=sync)
         before, self._current = self._current, self._current + 1
         if self._fd >= 0:
             self._cut_off()
@@ -204,7 +205,7 @@ class Segments:
 
     def flush(self, *, sync: bool) -> None:
         """What was appended is in the files; with `sync`, it and all before is on disk."""
-        self._put_out()
+        self._put_out(sync=sync)
         if not (sync and self.unsynced):
             return
         for number in self.unsynced:
@@ -217,8 +218,12 @@ class Segments:
             sync_folder(self._folder)
             self._made = False
 
-    def _put_out(self) -> None:
+    def _put_out(self, *, sync: bool) -> None:
         buffers, self._buffers = self._buffers, []
+        if buffers and not sync:
+            # A pointer may reach the disk before these bytes: then the file shall end early, as a
+            # new one does, and not hold something old there.
+            self._cut_off()
         for first in range(0, len(buffers), _BUFFERS_MAX):
             some = buffers[first : first + _BUFFERS_MAX]
             left = sum(map(len, some))
@@ -358,7 +363,6 @@ class Segments:
         """Syncs what is not yet on disk."""
         try:
             if self._fd >= 0:
-                self._put_out()
                 self._cut_off()
                 self.flush(sync=True)
             self.drop_spares()

@@ -242,6 +242,30 @@ def test_bytes_are_on_disk_before_what_points_to_them(
     assert seen == ["pointers", "logs", "unlink"], "pointers must not come back without the bytes"
 
 
+def test_what_is_moved_is_on_disk_before_it_is_pointed_to(
+    store: LevelStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A move is no change that anybody waits for, and yet a power loss must not take what was on
+    disk before it."""
+    for number in range(100):
+        store.write([(body(number), value(number))], sync=True)
+    for number in range(90):
+        if number % 10:
+            store.write([(body(number), None)], sync=True)
+    states: list[set[int]] = []
+    real = store._segments.standings
+
+    def watched() -> list[tuple[int, bytes | None]]:
+        states.append(set(store._segments.unsynced))
+        return real()
+
+    monkeypatch.setattr(store._segments, "standings", watched)
+    monkeypatch.setattr(leveldb, "MOVED_AT_ONCE", 2)
+    store.compact(*layout.kind_range(layout.BODY))
+    assert len(states) > 5
+    assert not any(states)
+
+
 def test_a_file_that_cannot_be_removed_harms_nobody(
     store: LevelStore, path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

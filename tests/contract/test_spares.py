@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 from collections.abc import Iterator
@@ -131,6 +132,31 @@ def test_none_are_kept_without_a_sync_or_where_the_disk_is_small(
     fill(store, 100, 140)
     drain(store, 100, 140)
     assert not spares(store)
+
+
+def test_a_write_that_does_not_sync_leaves_nothing_old_behind_it(
+    store: LevelStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power loss may keep its pointers and not its bytes. The file is too short then, which a
+    start notices; it must not hold what stood there before."""
+    sizes: list[tuple[int, int]] = []
+    real = os.pwritev
+
+    def watched(fd: int, buffers: list[bytes], at: int) -> int:
+        sizes.append((os.fstat(fd).st_size, at))
+        return real(fd, buffers, at)
+
+    fill(store, 0, 48)
+    drain(store, 0, 48)
+    assert spares(store) == SPARES - 1, "one is written to"
+    fill(store, 100, 101)
+    monkeypatch.setattr(os, "pwritev", watched)
+    some = [(body(number), value(number)) for number in range(101, 140)]
+    store.write(some, sync=False)
+    assert len(sizes) >= 3, "more than one file"
+    assert all(size == at for size, at in sizes)
+    assert not store._segments.spare_bytes
+    assert rows(store) == {body(100): value(100), **dict(some)}
 
 
 def test_they_are_no_part_of_the_size_and_go_with_a_compaction(
