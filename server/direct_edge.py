@@ -175,6 +175,11 @@ class DirectEdge(Edge):
             self._watch(connection)
         return True
 
+    def stalled(self, number: int) -> bool:
+        """Whether a connection has more to take than it should be sent; false if it has gone."""
+        connection = self._by_number.get(number)
+        return connection is not None and connection.stalled
+
     def tend(self) -> None:
         """About once a second: what has taken too long."""
         if self._strangers:

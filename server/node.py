@@ -55,6 +55,7 @@ from .direct_edge import DirectEdge
 from .edge import ROUND_BYTES_MAX, ROUND_MESSAGES_MAX, Caller, Received
 from .engine.state import Answered
 from .figures import Figures, Labels, of_queues
+from .hearing import Hearing
 from .inbox import Asked, Inbox
 from .join import check_newcomer
 from .log import fields
@@ -135,11 +136,14 @@ class Node:
             entropy=lambda: secrets.randbits(63),
         )
         self._loom.engine.state.leases.most = config.in_flight_max
+        self._hearing = self._loom.engine.state.ears = Hearing(self._edge)
+        #: Those who wait for something that is there, and were deaf when it came.
+        self._passed = self._loom.engine.state.passed
         self._known_version = 0
         self._on_answer: dict[int, OnAnswer] = {}
         self._thread = threading.Thread(target=self._run, name="weft-node", daemon=True)
         self._stopping = False
-        self._again = False  # a send has put something back: no waiting before the next round
+        self._again = False  # a send has put something back, or made room: the next round is now
         self._answered = 0  # in the last round
         self._due = 0  # when the loom has something to do although nobody asks
         self._commits = 0
@@ -293,7 +297,7 @@ class Node:
         loom, now = self._loom, self._clock.now_us()
         if ready & WRITTEN:
             self._written()
-            if ready == WRITTEN and now < self._due:
+            if ready == WRITTEN and now < self._due and not self._passed:
                 return
         received: Sequence[Received] = ()
         if ready & CLIENTS:
@@ -302,8 +306,8 @@ class Node:
                 alone = len(received) == 1 and not self._scribe.busy
                 if alone and self._lone_push(received[0], now, began):
                     return
-                if not received and now < self._due:  # a ping, a piece of a request, a newcomer
-                    return
+                if not received and now < self._due and not self._passed:
+                    return  # a ping, a piece of a request, a newcomer
         loom.begin(now)
         loom.set_full(self._space.look(now))
         if ready & PEERS:
@@ -317,6 +321,8 @@ class Node:
                 self._handle_asked(asked)
             while not self._views.empty():
                 loom.core.learn(self._views.get())
+        for ear in [ear for ear in self._passed if self._hearing.hears(ear)]:
+            loom.engine.serve_ear(ear)
         loom.introduce()
         changes = loom.end()
         if loom.single and (self._scribe.busy or (self._sync and _is_long(changes))):
@@ -435,6 +441,8 @@ class Node:
         self._answered = len(answers)
         for answered in answers:
             self._send(answered)
+        if self._passed and any(map(self._hearing.hears, self._passed)):
+            self._again = True
 
     def _know(self, view: View) -> None:
         """Who may speak to this node, and where to find them."""
@@ -489,6 +497,7 @@ class Node:
             assert self._audit is not None
             self._audit.done(*found, answer)
         if isinstance(to, Caller):
+            self._hearing.told(to)
             sent = self._edge.send(to, answer, payload)
         else:
             assert isinstance(to, int)

@@ -180,6 +180,10 @@ class Engine:
         if waiter is not None:
             pop.give_up(self.state, waiter)
 
+    def serve_ear(self, ear: int) -> None:
+        """Somebody who was deaf listens again."""
+        pop.serve_ear(self.state, ear)
+
     def give_back(self, lent: list[wire.Lent]) -> None:
         """An answer could not be sent."""
         settle.give_back(self.state, lent)
@@ -243,7 +247,7 @@ class Engine:
         for nonce in state.leases.timers.fire(state.now, _TIMERS_MAX):
             settle.expire(state, nonce)
         for number in state.waiter_timers.fire(state.now, _TIMERS_MAX):
-            pop.give_up(state, state.waiters[number])
+            pop.time_out(state, state.waiters[number])
         for queue_id in state.delay_timers.fire(state.now, _TIMERS_MAX):
             self._fall_due(queue_id)
         if state.now >= self._retain_at:

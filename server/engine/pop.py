@@ -18,6 +18,8 @@ from .state import State
 
 #: Lent ranges in one answer: each is a payload frame of its own.
 RANGES_MAX: Final = 1024
+#: Between two looks at whether a pop whose time is over can be answered.
+_DEAF_US: Final = 100_000
 
 
 def pop(state: State, request: wire.Pop, to: object) -> None:
@@ -50,11 +52,44 @@ def _wait(state: State, queue: Queue, request: wire.Pop, to: object) -> None:
 
 
 def serve_waiters(state: State, queue: Queue) -> None:
-    """Gives what has come to those who wait, in the order in which they came."""
+    """Gives what has come to those who wait, in the order in which they came. Who is deaf is passed
+    over, and keeps its place."""
+    passed: list[Waiter] = []
     while queue.has_some and queue.waiters:
         waiter = queue.waiters.popleft()
+        ear = state.ears.deaf(waiter.to)
+        if ear is not None:
+            passed.append(waiter)
+            state.passed.setdefault(ear, {})[queue.name] = None
+            continue
         strike(state, waiter)
-        lend(state, queue, waiter.request, waiter.to)
+        state.ears.tell(waiter.to, lend(state, queue, waiter.request, waiter.to))
+    queue.waiters.extendleft(reversed(passed))
+
+
+def serve_ear(state: State, ear: int) -> None:
+    """It listens again: those who were passed over are given what is there now, as long as it
+    does."""
+    names = state.passed.pop(ear)
+    while names and ear not in state.passed:
+        name = next(iter(names))
+        del names[name]
+        queue = state.queues.get(name)
+        if queue is not None:
+            serve_waiters(state, queue)
+    if names:  # deaf again
+        state.passed[ear] |= names
+
+
+def time_out(state: State, waiter: Waiter) -> None:
+    """It has waited long enough: for nothing, unless there is something that it cannot hear of."""
+    serve_waiters(state, waiter.queue)
+    if waiter.number not in state.waiters:
+        return
+    if waiter.queue.has_some:
+        state.waiter_timers.set(waiter.number, state.now + _DEAF_US)
+    else:
+        give_up(state, waiter)
 
 
 def give_up(state: State, waiter: Waiter) -> None:
@@ -71,7 +106,8 @@ def strike(state: State, waiter: Waiter) -> None:
     state.waiter_timers.clear(waiter.number)
 
 
-def lend(state: State, queue: Queue, request: wire.Pop, to: object) -> None:
+def lend(state: State, queue: Queue, request: wire.Pop, to: object) -> int:
+    """Answers a pop with what is there; the bytes of it."""
     lease_ms = request.lease_ms or queue.settings.lease_ms
     lent: list[wire.Lent] = []
     frames: list[bytes] = []
@@ -99,6 +135,7 @@ def lend(state: State, queue: Queue, request: wire.Pop, to: object) -> None:
     if queue.settings.ordered:
         state.lent_in_order.add(queue)
     state.answer(to, wire.Popped(lent, queue.ready), frames, {one.partition for one in lent})
+    return limits.POP_BYTES_MAX - size
 
 
 def peek(state: State, request: wire.Peek, to: object) -> None:

@@ -23,6 +23,7 @@ from weft.proto import wire
 from . import handle, head, hold, in_order
 from .batch import Batch
 from .dedup import First, expiry_slice
+from .ears import Ears, OpenEars
 from .head import Head, Part
 from .hold import AppKey, Holds
 from .idqueue import WHOLE, Entry
@@ -116,6 +117,9 @@ class State:
         self.waiters: dict[int, Waiter] = {}
         self.waiting: dict[object, Waiter] = {}  # the same, by who waits
         self.waiter_timers = Timers()
+        self.ears: Ears = OpenEars()
+        #: Queues with something for who waits and is deaf, by ear, in the order of their turns.
+        self.passed: dict[int, dict[str, None]] = {}
         self.delay_timers = Timers()  # by queue id
         #: Long work, done a step per round.
         self.jobs: deque[Generator[None]] = deque()

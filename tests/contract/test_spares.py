@@ -14,6 +14,7 @@ from weft.limits import KIB
 from weft.persistence import layout, segments
 from weft.persistence.leveldb import LevelStore
 from weft.persistence.overlay import Overlay
+from weft.persistence.store import Change
 from weft.server.compaction import Compaction
 
 LARGE = 4 * KIB
@@ -151,7 +152,7 @@ def test_a_write_that_does_not_sync_leaves_nothing_old_behind_it(
     assert spares(store) == SPARES - 1, "one is written to"
     fill(store, 100, 101)
     monkeypatch.setattr(os, "pwritev", watched)
-    some = [(body(number), value(number)) for number in range(101, 140)]
+    some: list[Change] = [(body(number), value(number)) for number in range(101, 140)]
     store.write(some, sync=False)
     assert len(sizes) >= 3, "more than one file"
     assert all(size == at for size, at in sizes)

@@ -6,7 +6,7 @@
    MessageId queue, in one hold, or in the mask of one lease. Nothing else is in any of them.
 4. A queue's counters (ready, leased, delayed, reserved, staged, bytes) are what can be counted.
 5. Who waits is in three books (by number, by caller, in its queue), the same in all, and waits only
-   at an empty queue.
+   at an empty queue, or is deaf; then its queue is known to have passed it over.
 6. When no long work is left, nothing of a dead queue is left either.
 7. Holds, ledgers, apps and fences are in memory as they are in the store, and no hold is empty.
 
@@ -191,6 +191,7 @@ def _check_waiters(state: State) -> None:
     assert len(listed) == len(state.waiters)
     for queue in state.queues.values():
         assert all(waiter.queue is queue for waiter in queue.waiters)
-        assert not (queue.waiters and queue.has_some), (
-            f"{queue.name}: somebody waits for what is there"
-        )
+        for waiter in queue.waiters if queue.has_some else ():
+            ear = state.ears.deaf(waiter.to)
+            assert ear is not None, f"{queue.name}: somebody waits for what is there"
+            assert queue.name in state.passed[ear], f"{queue.name}: nobody will look again"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 
 from tests.engine.rig import Asked, Rig, messages_of, payload_of
@@ -9,6 +11,7 @@ from weft import limits
 from weft.errors import InvalidArgument, Overloaded, QueueNotFound
 from weft.proto import wire
 from weft.server.engine import pop as pop_module
+from weft.server.engine.ears import Ears, OpenEars
 from weft.server.engine.pop import RANGES_MAX
 
 
@@ -22,6 +25,23 @@ def got(rig: Rig, token: object) -> list[bytes] | None:
 
 def wait(rig: Rig, limit: int = 1, wait_ms: int = 5000, queue: str = "q") -> object:
     return rig.ask(wire.Pop(queue, limit, wait_ms))
+
+
+class Ear:
+    """Callers on one connection that has room for so many bytes."""
+
+    def __init__(self, tokens: Iterable[object]) -> None:
+        self._tokens = list(tokens)
+        self.room = 0
+
+    def deaf(self, to: object) -> int | None:
+        return 1 if to in self._tokens and self.room <= 0 else None
+
+    def tell(self, to: object, size: int) -> None:
+        self.room -= size
+
+    def got(self, rig: Rig) -> list[bytes]:
+        return [body for token in self._tokens for body in got(rig, token) or ()]
 
 
 # --- lending ----------------------------------------------------------------------------------
@@ -338,6 +358,73 @@ def test_a_node_that_stops_answers_who_waits(rig: Rig) -> None:
     rig.engine.drain()
     rig._deliver(rig.round())
     assert [got(rig, token) for token in tokens] == [[], [], []]
+
+
+def listen(rig: Rig, ears: Ears) -> None:
+    rig.engine.state.ears = ears
+    for ear in list(rig.engine.state.passed):
+        rig.engine.serve_ear(ear)
+    rig._deliver(rig.round())
+
+
+def test_who_is_deaf_is_passed_over_and_keeps_its_place(rig: Rig) -> None:
+    first, second = wait(rig), wait(rig)
+    rig.engine.state.ears = Ear([first])
+    rig.push("q", b"a")
+    assert (got(rig, first), got(rig, second)) == (None, [b"a"])
+    rig.push("q", b"b")
+    assert rig.counts("q") == (1, 1, 0)
+    third = wait(rig)
+    assert got(rig, third) == [b"b"], "nobody waits for who is deaf"
+    fourth = wait(rig)
+    listen(rig, OpenEars())
+    assert not rig.engine.state.passed
+    rig.push("q", b"c")
+    assert (got(rig, first), got(rig, fourth)) == ([b"c"], None)
+
+
+def test_who_listens_again_is_told_as_much_as_it_takes(rig: Rig) -> None:
+    for name in "abc":
+        rig.create(name)
+    same = Ear([wait(rig, queue=name) for name in "abc"])
+    rig.engine.state.ears = same
+    for name in "abc":
+        rig.push(name, name.encode() * 100)
+    assert same.got(rig) == []
+    for heard in ([b"a"], [b"b"], [b"c"]):
+        same.room = 1
+        listen(rig, same)
+        assert [each[:1] for each in same.got(rig)] == heard
+    assert not rig.engine.state.passed
+
+
+def test_a_wait_of_who_is_deaf_does_not_end_empty_handed(rig: Rig) -> None:
+    token = wait(rig, wait_ms=1000)
+    ears = rig.engine.state.ears = Ear([token])
+    rig.push("q", b"a")
+    rig.advance(5000)
+    assert got(rig, token) is None
+    ears.room = 1
+    rig.advance(200)  # should nobody say that it listens
+    assert got(rig, token) == [b"a"]
+    late = wait(rig, wait_ms=1000)
+    rig.engine.state.ears = Ear([late])
+    rig.push("q", b"b")
+    assert rig.bodies("q") == [b"b"], "somebody else is quicker"
+    rig.advance(1000)
+    assert got(rig, late) == [], "there is nothing, and that may be said"
+
+
+def test_a_queue_that_goes_forgets_who_was_passed_over(rig: Rig) -> None:
+    rig.create("gone")
+    token = wait(rig, queue="gone")
+    rig.engine.state.ears = Ear([token])
+    rig.push("gone", b"a")
+    rig.delete("gone")
+    answered = rig.answer(token)
+    assert answered is not None
+    assert isinstance(answered.answer, wire.Failure)
+    listen(rig, OpenEars())
 
 
 def test_waiting_pops_have_a_limit(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

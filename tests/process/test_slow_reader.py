@@ -81,3 +81,38 @@ def _drain(client: WireClient) -> set[bytes]:
             return names
         time.sleep(0.1)
     raise AssertionError(f"not all of it comes back: {left}")
+
+
+def test_pops_that_wait_are_answered_as_fast_as_they_are_read(tmp_path: Path) -> None:
+    """More waits on one connection than may be on their way to it: when they all come true at once,
+    each is answered when there is room for it, and the connection stays."""
+    waits = 3 * PEER_BYTES_MAX // (BATCH * BODY_BYTES)
+    with LiveNode(tmp_path / "node") as node, WireClient(node.start().zmq) as other:
+        for queue in ("large", "larger"):
+            other.create(queue)
+        before = node.own_bytes()
+        with WireClient(node.zmq, receive_max=1) as slow:
+            asked = {
+                slow.send(wire.Pop(queue, BATCH, 30_000, 120_000))
+                for queue in ("large", "larger")
+                for _ in range(waits // 2)
+            }
+            slow.status()  # they all wait
+            peak = before
+            for batch in range(waits // 2):
+                for queue in ("large", "larger"):
+                    other.push(queue, 1, batch, [os.urandom(BODY_BYTES)] * BATCH)
+                peak = max(peak, node.own_bytes())
+            assert other.describe("large").waiting_pops > 0, "not all went out unread"
+            answered = set()
+            for _ in asked:
+                rid, answer, frames = slow.receive()
+                assert isinstance(answer, wire.Popped)
+                assert sum(one.count for one in answer.lent) == BATCH
+                assert len(frames) == len(answer.lent)
+                answered.add(rid)
+            assert answered == asked
+            left = other.describe("large")
+            assert (left.ready, left.waiting_pops, left.leased) == (0, 0, BATCH * (waits // 2))
+        assert peak - before < GROWTH_BYTES_MAX
+        assert node.stop() == 0

@@ -1,0 +1,50 @@
+"""Hearing: the ears of a node are its connections (see `engine/ears.py`).
+
+A connection is deaf while it is stalled, or while as much as would stall it is promised to it: an
+answer goes out after its round was written, and until then its connection knows nothing of it. One
+that has gone hears everything: what is sent to it comes back to its queue.
+"""
+
+from __future__ import annotations
+
+from weft.limits import POP_BYTES_MAX
+
+from .connection import AHEAD_BYTES_MAX
+from .direct_edge import DirectEdge
+from .edge import PEER_BYTES_MAX, Caller
+
+# What is kept for a connection, what is promised to it, and the answer that was too much.
+assert 2 * (AHEAD_BYTES_MAX + POP_BYTES_MAX) <= PEER_BYTES_MAX, "or waits would end a connection"
+
+
+class Hearing:
+    """Implements Ears."""
+
+    def __init__(self, edge: DirectEdge) -> None:
+        self._edge = edge
+        #: Bytes of answers that are not sent yet, by caller and by connection.
+        self._promised: dict[Caller, int] = {}
+        self._to_come: dict[int, int] = {}
+
+    def deaf(self, to: object) -> int | None:
+        if not isinstance(to, Caller) or self.hears(to.peer):
+            return None
+        return to.peer
+
+    def hears(self, ear: int) -> bool:
+        return self._to_come.get(ear, 0) < AHEAD_BYTES_MAX and not self._edge.stalled(ear)
+
+    def tell(self, to: object, size: int) -> None:
+        if isinstance(to, Caller):
+            self._promised[to] = size
+            self._to_come[to.peer] = self._to_come.get(to.peer, 0) + size
+
+    def told(self, to: Caller) -> None:
+        """It was answered, whatever became of what it was promised."""
+        size = self._promised.pop(to, None)
+        if size is not None:
+            left = self._to_come[to.peer] - size
+            if left:
+                self._to_come[to.peer] = left
+            else:
+                del self._to_come[to.peer]
