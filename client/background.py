@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -27,6 +28,9 @@ class Background:
     def __init__(self, discovery: Discovery, timeout_ms: int) -> None:
         self._pid = os.getpid()
         self._loop = asyncio.new_event_loop()
+        #: What is to be run on the loop, and whether it was woken for that.
+        self._posted: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
+        self._called = False
         # A daemon: a program that forgets to close its client can still end.
         self._thread = threading.Thread(target=self._run, name="weft-client", daemon=True)
         self._thread.start()
@@ -45,9 +49,21 @@ class Background:
         return Router(AsyncCarrier(), discovery)
 
     def post(self, callback: Callable[..., None], *arguments: Any) -> None:
-        """Runs the callback on the loop, soon."""
+        """Runs the callback on the loop, soon.
+
+        A thousand producers that are filled in turn wake the loop once, and not each of them.
+        """
         self.check()
-        self._loop.call_soon_threadsafe(callback, *arguments)
+        self._posted.append((callback, arguments))
+        if not self._called:
+            self._called = True
+            self._loop.call_soon_threadsafe(self._take_posted)
+
+    def _take_posted(self) -> None:
+        self._called = False  # before the look: what is posted after it calls again
+        while self._posted:
+            callback, arguments = self._posted.popleft()
+            self._loop.call_soon(callback, *arguments)
 
     def wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Runs the coroutine on the loop and waits for its end."""

@@ -1,11 +1,13 @@
 """Hearing: the ears of a node are its connections (see `engine/ears.py`).
 
-A connection is deaf while it is stalled, or while as much as would stall it is promised to it: an
-answer goes out after its round was written, and until then its connection knows nothing of it. One
-that has gone hears everything: what is sent to it comes back to its queue.
+A connection is deaf while it is stalled, or while much is promised to it: an answer goes out after
+its round was written, and until then its connection knows nothing of it. One that has gone hears
+everything: what is sent to it comes back to its queue.
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 from weft.limits import POP_BYTES_MAX
 
@@ -13,8 +15,12 @@ from .connection import AHEAD_BYTES_MAX
 from .direct_edge import DirectEdge
 from .edge import PEER_BYTES_MAX, Caller
 
-# What is kept for a connection, what is promised to it, and the answer that was too much.
-assert 2 * (AHEAD_BYTES_MAX + POP_BYTES_MAX) <= PEER_BYTES_MAX, "or waits would end a connection"
+#: What may be promised: less, and a consumer with some pops under way would wait for every write.
+PROMISED_BYTES_MAX: Final = POP_BYTES_MAX
+# With the answer that was too much, of each.
+assert AHEAD_BYTES_MAX + PROMISED_BYTES_MAX + 2 * POP_BYTES_MAX < PEER_BYTES_MAX, (
+    "or a connection would end because of what it has asked for"
+)
 
 
 class Hearing:
@@ -32,11 +38,11 @@ class Hearing:
         return to.peer
 
     def hears(self, ear: int) -> bool:
-        return self._to_come.get(ear, 0) < AHEAD_BYTES_MAX and not self._edge.stalled(ear)
+        return self._to_come.get(ear, 0) < PROMISED_BYTES_MAX and not self._edge.stalled(ear)
 
     def tell(self, to: object, size: int) -> None:
         if isinstance(to, Caller):
-            self._promised[to] = size
+            self._promised[to] = self._promised.get(to, 0) + size  # it may have asked twice
             self._to_come[to.peer] = self._to_come.get(to.peer, 0) + size
 
     def told(self, to: Caller) -> None:

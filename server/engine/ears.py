@@ -1,8 +1,9 @@
 """Ears: who has so much to listen to that it is told no more for now.
 
 Requests of a caller that does not listen are not read. But pops that wait are there already, and
-may all come true at once: they are answered as fast as the answers are taken. What a *connection*
-is, and what is on its way to it, only the driver knows.
+may all come true at once; and while a write is under way, pops come of which no answer can be sent
+before its end. They are answered as fast as the answers are taken. What a connection is, and what
+is on its way to it, only the driver knows.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ class Ears(Protocol):
         ...
 
     def tell(self, to: object, size: int) -> None:
-        """A pop that waited is answered with so many bytes."""
+        """A pop is answered with so many bytes."""
         ...
 
 

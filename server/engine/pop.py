@@ -35,8 +35,11 @@ def pop(state: State, request: wire.Pop, to: object) -> None:
             _wait(state, queue, request, to)
         else:
             state.answer(to, wire.Popped([]))
-        return
-    lend(state, queue, request, to)
+    elif (ear := state.ears.deaf(to)) is not None:
+        _wait(state, queue, request, to)
+        _pass_over(state, ear, queue)
+    else:
+        state.ears.tell(to, lend(state, queue, request, to))
 
 
 def _wait(state: State, queue: Queue, request: wire.Pop, to: object) -> None:
@@ -60,11 +63,15 @@ def serve_waiters(state: State, queue: Queue) -> None:
         ear = state.ears.deaf(waiter.to)
         if ear is not None:
             passed.append(waiter)
-            state.passed.setdefault(ear, {})[queue.name] = None
+            _pass_over(state, ear, queue)
             continue
         strike(state, waiter)
         state.ears.tell(waiter.to, lend(state, queue, waiter.request, waiter.to))
     queue.waiters.extendleft(reversed(passed))
+
+
+def _pass_over(state: State, ear: int, queue: Queue) -> None:
+    state.passed.setdefault(ear, {})[queue.name] = None
 
 
 def serve_ear(state: State, ear: int) -> None:

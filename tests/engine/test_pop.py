@@ -383,6 +383,18 @@ def test_who_is_deaf_is_passed_over_and_keeps_its_place(rig: Rig) -> None:
     assert (got(rig, first), got(rig, fourth)) == ([b"c"], None)
 
 
+def test_a_pop_of_who_is_deaf_waits_though_there_is_something(rig: Rig) -> None:
+    rig.push("q", b"a")
+    token = ("wait", rig._tokens + 1)
+    rig.engine.state.ears = Ear([token])
+    assert wait(rig, wait_ms=0) == token
+    rig.advance(5000)
+    assert got(rig, token) is None
+    assert rig.counts("q") == (1, 0, 0)
+    listen(rig, OpenEars())
+    assert got(rig, token) == [b"a"]
+
+
 def test_who_listens_again_is_told_as_much_as_it_takes(rig: Rig) -> None:
     for name in "abc":
         rig.create(name)
