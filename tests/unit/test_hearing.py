@@ -34,6 +34,7 @@ def client(edge: DirectEdge) -> Iterator[socket.socket]:
 @pytest.mark.usefixtures("client")
 def test_what_is_promised_counts_until_it_is_told(edge: DirectEdge) -> None:
     hearing = Hearing(edge)
+    hearing.writing = True
     first, second, other = Caller(1, 1), Caller(1, 2), Caller(2, 1)
     hearing.tell(first, PROMISED_BYTES_MAX - 1)
     assert hearing.deaf(second) is None
@@ -41,9 +42,12 @@ def test_what_is_promised_counts_until_it_is_told(edge: DirectEdge) -> None:
     assert hearing.deaf(second) == 1
     assert hearing.deaf(other) is None
     assert hearing.deaf(7) is None, "a caller inside the node"
+    hearing.told(second)
+    assert hearing.hears(1)
+    hearing.writing = False
+    assert not hearing.hears(1), "what is promised goes out at once, and then is more"
     hearing.told(first)
     assert hearing.hears(1)
-    hearing.told(second)
     hearing.told(second)
     assert not hearing._to_come
 
