@@ -34,8 +34,8 @@ _SIGNATURE: Final = zmtp.GREETING[:1]
 
 class Connection:
     __slots__ = (
-        "_answers", "_greeting", "_handshake", "_held", "_low", "_reader", "_sealer", "_secret",
-        "_socket", "bulky", "due", "fd", "more", "number", "requests", "since", "waiting",
+        "_answers", "_greeting", "_handshake", "_low", "_reader", "_sealer", "_secret",
+        "_socket", "bulky", "due", "fd", "held", "more", "number", "requests", "since", "waiting",
         "watched", "welcome", "where",
     )  # fmt: skip
 
@@ -76,7 +76,7 @@ class Connection:
         #: What waits to be written, and whether it is the last of an answer.
         self.waiting: list[tuple[memoryview, bool]] = []
         self._answers = 0
-        self._held = 0
+        self.held = 0
 
     # --- reading --------------------------------------------------------------------------
 
@@ -205,7 +205,7 @@ class Connection:
     @property
     def stalled(self) -> bool:
         """Whether so much waits to be written that nothing more is to be read."""
-        return self._held >= AHEAD_BYTES_MAX or self._answers >= PEER_MESSAGES_MAX // 2
+        return self.held >= AHEAD_BYTES_MAX or self._answers >= PEER_MESSAGES_MAX // 2
 
     def greet(self) -> None:
         self._say([zmtp.GREETING if self._secret is None else sealed.CALLED])
@@ -216,7 +216,7 @@ class Connection:
         if self.waiting:
             if self._answers >= PEER_ANSWERS_MAX:
                 return False
-            if self._held + sum(map(len, pieces)) > PEER_BYTES_MAX:
+            if self.held + sum(map(len, pieces)) > PEER_BYTES_MAX:
                 return False
         if self._sealer is not None:  # after this it has its number, and must be written
             pieces = self._sealer.seal(pieces)
@@ -247,7 +247,7 @@ class Connection:
                 sent -= size
                 continue
             self.waiting.append((memoryview(piece)[sent:], place == last))
-            self._held += size - sent
+            self.held += size - sent
             self._answers += place == last
             sent = 0
 
@@ -257,7 +257,7 @@ class Connection:
             sent = self._socket.sendmsg([piece for piece, _ in self.waiting[:BUFFERS_MAX]])
         except BlockingIOError:
             return
-        self._held -= sent
+        self.held -= sent
         gone = 0
         for piece, last in self.waiting:
             if sent < len(piece):

@@ -175,10 +175,10 @@ class DirectEdge(Edge):
             self._watch(connection)
         return True
 
-    def stalled(self, number: int) -> bool:
-        """Whether a connection has more to take than it should be sent; false if it has gone."""
+    def held(self, number: int) -> int:
+        """The bytes that wait to be written to a connection; none if it has gone."""
         connection = self._by_number.get(number)
-        return connection is not None and connection.stalled
+        return 0 if connection is None else connection.held
 
     def tend(self) -> None:
         """About once a second: what has taken too long."""

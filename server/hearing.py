@@ -1,8 +1,8 @@
 """Hearing: the ears of a node are its connections (see `engine/ears.py`).
 
-A connection is deaf while it is stalled, or while much is promised to it: an answer goes out
-after its round was written, and until then its connection knows nothing of it. One that has gone
-hears everything: what is sent to it comes back to its queue.
+A connection is deaf while it has much to take: what waits in it, and what is promised to it, since
+an answer goes out after its round was written and until then its connection knows nothing of it.
+One that has gone hears everything: what is sent to it comes back to its queue.
 """
 
 from __future__ import annotations
@@ -11,16 +11,14 @@ from typing import Final
 
 from weft.limits import POP_BYTES_MAX
 
-from .connection import AHEAD_BYTES_MAX
 from .direct_edge import DirectEdge
 from .edge import PEER_BYTES_MAX, Caller
 
-#: What may be promised while a write is under way: less, and a consumer with some pops under way
-#: would have nothing to do after each. Without one it is as much as may wait in a connection.
-PROMISED_BYTES_MAX: Final = POP_BYTES_MAX
-# With the answer that was too much, of each.
-assert AHEAD_BYTES_MAX + PROMISED_BYTES_MAX + 2 * POP_BYTES_MAX < PEER_BYTES_MAX, (
-    "or a connection would end because of what it has asked for"
+#: Who has less than this to take is told more. It is many times what a consumer with some pops
+#: under way has: those who were made to wait for less were slower by a third.
+HEARS_BYTES_MAX: Final = 2 * POP_BYTES_MAX
+assert HEARS_BYTES_MAX + 2 * POP_BYTES_MAX <= PEER_BYTES_MAX, (
+    "a connection would end because of what it has asked for"
 )
 
 
@@ -29,8 +27,6 @@ class Hearing:
 
     def __init__(self, edge: DirectEdge) -> None:
         self._edge = edge
-        #: Whether a write is under way, after which answers go out.
-        self.writing = False
         #: Bytes of answers that are not sent yet, by caller and by connection.
         self._promised: dict[Caller, int] = {}
         self._to_come: dict[int, int] = {}
@@ -41,8 +37,7 @@ class Hearing:
         return to.peer
 
     def hears(self, ear: int) -> bool:
-        most = PROMISED_BYTES_MAX if self.writing else AHEAD_BYTES_MAX
-        return self._to_come.get(ear, 0) < most and not self._edge.stalled(ear)
+        return self._to_come.get(ear, 0) + self._edge.held(ear) < HEARS_BYTES_MAX
 
     def tell(self, to: object, size: int) -> None:
         if isinstance(to, Caller):

@@ -310,7 +310,6 @@ class Node:
                     return  # a ping, a piece of a request, a newcomer
         loom.begin(now)
         loom.set_full(self._space.look(now))
-        self._hearing.writing = self._scribe.busy
         if ready & PEERS:
             for sender, messages in self._peers.receive():
                 for message in messages:

@@ -94,7 +94,6 @@ class WeftQueues(Session):
                 raise Lost(f"nothing came for {SILENCE_S} s; {self._taken} were acked")
             await queue.ack_many(batch)
             self._taken += len(batch)
-            del batch  # or a thousand of them would stay in memory, each until the next one
 
     def push(self, queue: str, body: bytes) -> None:
         self._client.queue(queue).push(body)

@@ -347,7 +347,7 @@ def fill(rig: EdgeRig, caller: Caller) -> int:
     assert isinstance(caller.peer, int)
     connection = rig.edge._by_number[caller.peer]
     sent = 0
-    while connection._held + len(LARGE) + 100 <= PEER_BYTES_MAX:
+    while connection.held + len(LARGE) + 100 <= PEER_BYTES_MAX:
         assert rig.edge.send(caller, DONE, [LARGE])
         sent += 1
         assert sent <= PEER_BYTES_MAX // len(LARGE) + 8, "nothing piles up"
@@ -357,7 +357,7 @@ def fill(rig: EdgeRig, caller: Caller) -> int:
 def test_who_reads_nothing_pins_so_much_and_holds_up_nobody(rig: EdgeRig) -> None:
     with stalled(rig) as (raw, caller, sent):
         connection = rig.edge._by_number[1]
-        assert PEER_BYTES_MAX // 2 < connection._held <= PEER_BYTES_MAX
+        assert PEER_BYTES_MAX // 2 < connection.held <= PEER_BYTES_MAX
         other = rig.raw()
         other.ask(5)
         raw.ask(2)  # nobody reads it yet
@@ -439,7 +439,7 @@ def test_pings_of_who_does_not_listen_are_bounded(rig: EdgeRig) -> None:
             stuck = time.monotonic()
         except BlockingIOError:
             pass
-        assert connection._held < 2 * MIB
+        assert connection.held < 2 * MIB
     assert left, "somebody takes pings without end"
 
 
@@ -523,7 +523,7 @@ def test_nothing_is_taken_while_a_large_answer_waits(rig: EdgeRig) -> None:
     raw.ask(1)
     (received,) = rig.take(1)
     sent = 0
-    while rig.edge._by_number[1]._held < AHEAD_BYTES_MAX:
+    while rig.edge._by_number[1].held < AHEAD_BYTES_MAX:
         assert rig.edge.send(received.caller, DONE, [LARGE])
         sent += 1
     raw.ask(2)
