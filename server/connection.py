@@ -247,29 +247,27 @@ class Connection:
                 return False
             if self._held + sum(map(len, pieces)) > PEER_BYTES_MAX:
                 return False
+        written: Sequence[sealed.Piece] = pieces
         if self._sealer is not None:  # after this it has its number, and must be written
-            return self._put(self._sealer.seal(pieces))
-        return self._put(pieces)
-
-    def _put(self, pieces: Sequence[sealed.Piece]) -> bool:
+            written = self._sealer.seal(pieces)
         sent = 0
-        count = len(pieces)
+        count = len(written)
         if count > BUFFERS_MAX:
-            pieces = [b"".join(pieces)]
+            written = [b"".join(written)]
             count = 1
         if not self.waiting:
             try:
                 if count == 1:
-                    sent = self._socket.send(pieces[0])
-                    if sent == len(pieces[0]):
+                    sent = self._socket.send(written[0])
+                    if sent == len(written[0]):
                         return True
                 else:
-                    sent = self._socket.sendmsg(pieces)
+                    sent = self._socket.sendmsg(written)
             except BlockingIOError:
                 pass
             except OSError:
                 return False
-        self._keep(pieces, sent)
+        self._keep(written, sent)
         return True
 
     def _keep(self, pieces: Sequence[sealed.Piece], sent: int) -> None:
