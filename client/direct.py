@@ -351,8 +351,9 @@ class Direct:
                 assert self._handshake is not None
                 sealed.hear(self._handshake, answer)
                 ours, theirs = self._handshake.split()
-                self._sealer = sealed.Sealer(ours)
-                self._read_with(sealed.SealedReader(theirs, _reader()))
+                desk = sealed.desk()
+                self._sealer = sealed.Sealer(ours, desk)
+                self._read_with(sealed.SealedReader(theirs, _reader(), desk))
                 self._step = _READYING
                 self._write([_READY])
         except ProtocolError:
@@ -389,20 +390,20 @@ class Direct:
         reader = self._reader
         until = 0.0
         while True:
-            if reader.room is not None:
-                if not self._fill(flags):
-                    break
-            else:
-                data = self._receive(reader.lacks or PIECE_BYTES, flags)
-                if data is None:
-                    break
-                try:
+            try:
+                if (room := reader.room) is not None:
+                    if not self._fill(room, flags):
+                        break
+                else:
+                    data = self._receive(reader.lacks or PIECE_BYTES, flags)
+                    if data is None:
+                        break
                     reader.feed(data)
-                    if reader.commands:
-                        self._obey()
-                except ProtocolError:
-                    self._fail()
-                    return
+                if reader.commands:
+                    self._obey()
+            except ProtocolError:
+                self._fail()
+                return
             if reader.messages or self._step != _UP:
                 break
             if not flags:  # it comes, but slowly
@@ -412,14 +413,13 @@ class Direct:
         if self._low != 1 or reader.lacks > PIECE_BYTES:
             self._wake_for(reader.lacks)
 
-    def _fill(self, flags: int) -> bool:
-        """Reads some of a long frame into its place; whether there was any."""
-        reader = self._reader
+    def _fill(self, room: memoryview, flags: int) -> bool:
+        """Reads what is to come into its place; whether there was any."""
         assert self._socket is not None
-        assert isinstance(reader, zmtp.Reader)
-        assert reader.room is not None
+        if not flags and self._sealer is None:  # it is the rest of a long frame, and no more
+            flags = socket.MSG_WAITALL
         try:
-            size = self._socket.recv_into(reader.room, 0, flags or socket.MSG_WAITALL)
+            size = self._socket.recv_into(room, 0, flags)
         except BlockingIOError:
             return False
         except OSError:
@@ -427,7 +427,7 @@ class Direct:
         if not size:
             self._fail()
             return False
-        reader.filled(size)
+        self._reader.filled(size)
         return True
 
     def _wake_for(self, lacks: int) -> None:
@@ -449,12 +449,13 @@ class Direct:
             elif (pong := zmtp.pong(command)) is not None:
                 self._write([pong])
 
-    def _write(self, pieces: list[bytes]) -> None:
+    def _write(self, plain: list[bytes]) -> None:
         assert self._socket is not None
+        pieces: Sequence[sealed.Piece] = plain
         if self._sealer is not None:
-            pieces = self._sealer.seal(pieces)
+            pieces = self._sealer.seal(plain)
         if self._out:  # between the pieces of a message there is no room for another
-            self._out += [memoryview(piece) for piece in pieces]
+            self._out += map(sealed.kept, pieces)
             return
         try:
             sent = self._socket.sendmsg(pieces[:BUFFERS_MAX], (), _SEND)
@@ -464,7 +465,7 @@ class Direct:
             sent = 0
         size = sum(map(len, pieces))
         if sent < size:
-            self._out = _after([memoryview(piece) for piece in pieces], sent)
+            self._out = _after([sealed.kept(piece) for piece in pieces], sent)
             self._epoll.modify(self._socket.fileno(), select.EPOLLIN | select.EPOLLOUT)
 
     def _flush(self) -> None:

@@ -32,7 +32,7 @@ from .sealed import KEY_BYTES, TAG_BYTES
 NAME: Final = b"Noise_NK_25519_AESGCM_SHA256"
 #: After so many messages, 64 GiB at most, both ends go on with a new key: one of AES-GCM is not to
 #: be used for much more than 300 GiB (RFC 8446, section 5.5), which a busy producer does in half an
-#: hour. A power of two.
+#: hour.
 REKEY_EVERY: Final = 1 << 20
 
 _nonce: Final = struct.Struct(">4xQ").pack
@@ -44,38 +44,56 @@ Bytes = bytes | memoryview
 class Cipher:
     """CipherState: one direction of a connection."""
 
-    __slots__ = ("_aead", "_number")
+    __slots__ = ("_aead", "_number", "_rekey_at")
 
     def __init__(self, key: bytes) -> None:
         self._aead = AESGCM(key)
         self._number = 0
+        self._rekey_at = REKEY_EVERY
+
+    # Each of these takes the next number first, whatever comes of it: none is ever used twice. It
+    # is written out in each, for every record comes through here.
 
     def seal(self, plain: Bytes, bound: bytes | None = None) -> bytes:
-        nonce = self._next()  # first: it may change the key
-        return self._aead.encrypt(nonce, plain, bound)
+        number = self._number
+        self._number = number + 1
+        if number == self._rekey_at:
+            self._rekey()
+        return self._aead.encrypt(_nonce(number), plain, bound)
+
+    def seal_into(self, plain: Bytes, room: memoryview) -> None:
+        """`room` is longer than that, by the tag."""
+        number = self._number
+        self._number = number + 1
+        if number == self._rekey_at:
+            self._rekey()
+        self._aead.encrypt_into(_nonce(number), plain, None, room)
 
     def open(self, sealed: Bytes, bound: bytes | None = None) -> bytes:
-        nonce = self._next()
+        number = self._number
+        self._number = number + 1
+        if number == self._rekey_at:
+            self._rekey()
         try:
-            return self._aead.decrypt(nonce, sealed, bound)
+            return self._aead.decrypt(_nonce(number), sealed, bound)
         except InvalidTag:
             raise _refusal() from None
 
     def open_into(self, sealed: Bytes, room: memoryview) -> None:
         """`room` is as long as what is in it."""
-        nonce = self._next()
+        number = self._number
+        self._number = number + 1
+        if number == self._rekey_at:
+            self._rekey()
         try:
-            self._aead.decrypt_into(nonce, sealed, None, room)
+            self._aead.decrypt_into(_nonce(number), sealed, None, room)
         except InvalidTag:
             raise _refusal() from None
 
-    def _next(self) -> bytes:
-        number = self._number
-        if not number & (REKEY_EVERY - 1) and number:
-            fresh = self._aead.encrypt(_REKEY_NONCE, bytes(KEY_BYTES), None)
-            self._aead = AESGCM(fresh[:KEY_BYTES])
-        self._number = number + 1
-        return _nonce(number)
+    def _rekey(self) -> None:
+        fresh = self._aead.encrypt(_REKEY_NONCE, bytes(KEY_BYTES), None)
+        self._aead = AESGCM(fresh[:KEY_BYTES])
+        self._rekey_at += REKEY_EVERY
 
 
 class Handshake:

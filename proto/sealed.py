@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from weft.errors import ProtocolError
+from weft.limits import KIB
 
 from . import zmtp
 
@@ -34,6 +35,12 @@ HANDSHAKE_BYTES: Final = LENGTH_BYTES + KEY_BYTES + TAG_BYTES
 _AROUND_BYTES: Final = LENGTH_BYTES + TAG_BYTES
 #: What one record holds: a message of Noise has at most 65,535 bytes.
 PLAIN_BYTES_MAX: Final = 65_535 - TAG_BYTES
+#: Records are sealed and opened on a *desk*: memory that stays in the processor's cache, and that
+#: no frame has to be given, and cleared, anew. All connections of one thread share it, for it is
+#: empty between two calls; only what is sealed ever lies there. A batch or two.
+DESK_BYTES: Final = 256 * KIB
+#: Of what is written.
+Piece = bytes | memoryview
 _PROLOGUE: Final = b"weft 1"
 #: A piece of this length is not copied to share a record with its neighbours.
 _LONG_BYTES: Final = 4 * 1024
@@ -65,72 +72,115 @@ def hear(handshake: Handshake, record: bytes) -> None:
 
 
 class Sealer:
-    __slots__ = ("_cipher",)
+    __slots__ = ("_cipher", "_desk")
 
-    def __init__(self, cipher: Cipher) -> None:
+    def __init__(self, cipher: Cipher, desk: memoryview) -> None:
+        assert len(desk) == DESK_BYTES
         self._cipher = cipher
+        self._desk = desk
 
-    def seal(self, pieces: Sequence[bytes]) -> list[bytes]:
-        """What is to be written for these pieces, in order. All of it must be written."""
+    def seal(self, pieces: Sequence[bytes]) -> Sequence[Piece]:
+        """What is to be written for these pieces, in order. All of it must be written; a memoryview
+        shows the desk, so what of it cannot be written at once has to be copied (`kept`)."""
         cipher = self._cipher
         if len(pieces) == 1 and len(pieces[0]) <= PLAIN_BYTES_MAX:  # most of what is said
-            return [_record(cipher.seal(pieces[0]))]
-        records: list[bytes] = []
-        small: list[bytes] = []
-        size = 0
-        for piece in pieces:
-            length = len(piece)
-            if small and (length >= _LONG_BYTES or size + length > PLAIN_BYTES_MAX):
-                records.append(_record(cipher.seal(b"".join(small))))
-                small, size = [], 0
-            if length < _LONG_BYTES:
-                small.append(piece)
-                size += length
-                continue
+            message = cipher.seal(pieces[0])
+            return [len(message).to_bytes(LENGTH_BYTES, "big") + message]
+        parts = _parts(pieces)
+        if sum(map(len, parts)) + len(parts) * _AROUND_BYTES > DESK_BYTES:
+            records: list[bytes] = []
+            for part in parts:
+                message = cipher.seal(part)
+                records += (len(message).to_bytes(LENGTH_BYTES, "big"), message)
+            return records
+        desk, end = self._desk, 0
+        for part in parts:
+            start, size = end + LENGTH_BYTES, len(part) + TAG_BYTES
+            desk[end], desk[end + 1] = size >> 8, size & 0xFF
+            end = start + size
+            cipher.seal_into(part, desk[start:end])
+        return [desk[:end]]
+
+
+def kept(piece: Piece, sent: int = 0) -> memoryview:
+    """What is left of a piece after so many bytes, to be written later."""
+    rest = memoryview(piece)[sent:]
+    return memoryview(bytes(rest)) if type(piece) is memoryview else rest
+
+
+def _parts(pieces: Sequence[bytes]) -> list[Piece]:
+    """What is in each record."""
+    parts: list[Piece] = []
+    small: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        length = len(piece)
+        if small and (length >= _LONG_BYTES or size + length > PLAIN_BYTES_MAX):
+            parts.append(b"".join(small))
+            small, size = [], 0
+        if length < _LONG_BYTES:
+            small.append(piece)
+            size += length
+        elif length <= PLAIN_BYTES_MAX:
+            parts.append(piece)
+        else:
             view = memoryview(piece)
             for place in range(0, length, PLAIN_BYTES_MAX):
-                sealed = cipher.seal(view[place : place + PLAIN_BYTES_MAX])
-                records += (len(sealed).to_bytes(LENGTH_BYTES, "big"), sealed)
-        if small:
-            records.append(_record(cipher.seal(b"".join(small))))
-        return records
+                parts.append(view[place : place + PLAIN_BYTES_MAX])
+    if small:
+        parts.append(b"".join(small))
+    return parts
 
 
 class SealedReader:
-    """A `zmtp.Reader` of what was sealed: it is fed with records, in pieces of any length."""
+    """A `zmtp.Reader` of what was sealed: records are read to the desk, and opened from there."""
 
-    __slots__ = ("_cipher", "_has", "_parts", "_plain", "commands", "lacks", "messages", "room")
+    __slots__ = ("_cipher", "_desk", "_plain", "_tail", "commands", "lacks", "messages")
 
-    def __init__(self, cipher: Cipher, plain: zmtp.Reader) -> None:
+    def __init__(self, cipher: Cipher, plain: zmtp.Reader, desk: memoryview) -> None:
+        assert len(desk) == DESK_BYTES
         self._cipher = cipher
         self._plain = plain
+        self._desk = desk
+        #: A record under way.
+        self._tail = b""
         #: As of the other kind of reader.
         self.messages: list[list[Any]] = []
         self.commands: list[bytes] = []
         self.lacks = 0
-        self.room: None = None  # records are opened, not read, into their place
-        #: A record under way, and its length so far.
-        self._parts: list[memoryview] = []
-        self._has = 0
 
-    def feed(self, data: bytes) -> None:
-        """Takes what was read. Raises ProtocolError; the connection is of no use after that."""
-        left = memoryview(data)
-        if self._parts:
-            left = self._complete(left)
-        place, size = 0, len(left)
+    @property
+    def room(self) -> memoryview:
+        """Where to read to, at once; `filled` is told how much it was."""
+        tail = self._tail
+        if not tail:
+            return self._desk
+        size = len(tail)
+        self._desk[:size] = tail
+        return self._desk[size:]
+
+    def filled(self, size: int) -> None:
+        """So much was read. Raises ProtocolError; the connection is of no use after that."""
+        desk, plain = self._desk, self._plain
+        if self._tail:
+            size += len(self._tail)
+            self._tail = b""
+        place = 0
         while size - place >= LENGTH_BYTES:
             start = place + LENGTH_BYTES
-            end = start + (left[place] << 8 | left[place + 1])
+            end = start + (desk[place] << 8 | desk[place + 1])
             if end > size:
                 break
-            self._open(left[start:end])
+            if plain.room is None:
+                plain.feed(self._cipher.open(desk[start:end]))
+            else:
+                self._fill(plain, plain.room, desk[start:end])
             place = end
         if place < size:
-            self._parts = [left[place:]]
-            self._has = size - place
-        self._look_ahead()
-        plain = self._plain
+            self._tail = bytes(desk[place:size])
+            self._look_ahead()
+        else:
+            self.lacks = _sealed_bytes(plain.lacks) if plain.lacks else 0
         if plain.messages:
             self.messages += plain.messages
             plain.messages = []
@@ -138,53 +188,44 @@ class SealedReader:
             self.commands += plain.commands
             plain.commands = []
 
-    def _complete(self, data: memoryview) -> memoryview:
-        """Opens the record under way, if this ends it; what follows it."""
-        self._parts.append(data)
-        self._has += len(data)
-        over = self._has - self._whole_bytes() if self._has >= LENGTH_BYTES else -1
-        if over < 0:
-            return data[:0]
-        last = self._parts[-1]
-        self._parts[-1] = last[: len(last) - over]
-        record = b"".join(self._parts)
-        self._parts, self._has = [], 0
-        self._open(memoryview(record)[LENGTH_BYTES:])
-        return data[len(data) - over :]
+    def feed(self, data: bytes) -> None:
+        """What was read elsewhere."""
+        left = memoryview(data)
+        while left:
+            room = self.room
+            size = min(len(left), len(room))
+            room[:size] = left[:size]
+            left = left[size:]
+            self.filled(size)
 
-    def _whole_bytes(self) -> int:
-        """The length of the record under way, with that of its length."""
-        if len(self._parts[0]) < LENGTH_BYTES:
-            self._parts = [memoryview(b"".join(self._parts))]
-        return LENGTH_BYTES + int.from_bytes(self._parts[0][:LENGTH_BYTES], "big")
-
-    def _open(self, sealed: memoryview) -> None:
-        if len(sealed) < TAG_BYTES:
-            raise ProtocolError("a record without a seal")
-        plain = self._plain
-        room = plain.room
-        if room is not None and (size := len(sealed) - TAG_BYTES) <= len(room):
+    def _fill(self, plain: zmtp.Reader, room: memoryview, sealed: memoryview) -> None:
+        """Opens a record into the place of the long frame under way, and behind it."""
+        size = len(sealed) - TAG_BYTES
+        over = size - len(room)
+        if size > 0 >= over:
             self._cipher.open_into(sealed, room[:size])
-            if size:
-                plain.filled(size)
+            plain.filled(size)
             return
         opened = self._cipher.open(sealed)
-        if room is not None:
-            over = len(room)
-            room[:] = opened[:over]
-            plain.filled(over)
-            opened = opened[over:]
-        plain.feed(opened)
+        if over > 0:
+            room[:] = opened[:-over]
+            plain.filled(len(room))
+            plain.feed(opened[-over:])
 
     def _look_ahead(self) -> None:
         """What is worth reading in one go: never more than is sure to come."""
-        plain, has = self._plain.lacks, self._has
+        plain, has = self._plain.lacks, len(self._tail)
         if has < LENGTH_BYTES:
             self.lacks = _sealed_bytes(plain) - has if plain else 0
             return
-        whole = self._whole_bytes()
+        whole = LENGTH_BYTES + int.from_bytes(self._tail[:LENGTH_BYTES], "big")
         beyond = plain - (whole - _AROUND_BYTES)
         self.lacks = whole - has + (_sealed_bytes(beyond) if beyond > 0 else 0)
+
+
+def desk() -> memoryview:
+    """For the connections of one thread."""
+    return memoryview(bytearray(DESK_BYTES))
 
 
 def _record(message: bytes) -> bytes:

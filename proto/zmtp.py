@@ -40,7 +40,8 @@ BUFFERS_MAX: Final = 1_024
 FRAMES_MAX: Final = 65_536
 
 #: Of a message that was read: a long one may be a view of memory that is used again after it.
-Frame = bytes | memoryview
+Frame = bytes | bytearray | memoryview
+Room = bytearray | memoryview
 
 _MORE: Final = 1
 _LONG: Final = 2
@@ -127,7 +128,7 @@ class Reader:
     )  # fmt: skip
 
     def __init__(
-        self, message_bytes_max: int, room_for: Callable[[int], memoryview] | None = None
+        self, message_bytes_max: int, room_for: Callable[[int], Room | None] | None = None
     ) -> None:
         """`room_for` gives the place for a long frame; else it is put together from its pieces."""
         self._max = message_bytes_max
@@ -198,11 +199,14 @@ class Reader:
                 self._bytes = total
                 self.lacks = end - size
                 if self._room_for is not None and length >= LONG_BYTES:
-                    self._whole = whole = self._room_for(length)
-                    whole[: size - start] = data[start:]
-                    self.room = whole[size - start :]
-                else:
-                    self._parts = [data[start:]]
+                    whole = self._room_for(length)
+                    if whole is not None:
+                        self._whole = whole
+                        room = memoryview(whole)
+                        room[: size - start] = data[start:]
+                        self.room = room[size - start :]
+                        return
+                self._parts = [data[start:]]
                 return
             place = end
             if flags & _COMMAND:

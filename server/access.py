@@ -73,7 +73,7 @@ _FIGURES: Final = (
     wire.DescribeQueue, wire.Where, streams.SubscriptionStats, streams.ListSubscriptions,
 )  # fmt: skip
 #: Verbs of the data path, each about one queue: what was once allowed is remembered.
-_OFTEN: Final = (wire.Push, wire.Pop, wire.Ack, wire.Nack, wire.Extend)
+_OFTEN: Final = frozenset({wire.Push, wire.Pop, wire.Ack, wire.Nack, wire.Extend})
 #: Decisions that are remembered; beyond that it begins anew.
 ALLOWED_MAX: Final = 4_096
 #: Verbs that any principal may use.
@@ -165,11 +165,16 @@ class Access:
 
     def check(self, token: str, request: wire.AnyRequest) -> Principal:
         """Who it is. Raises Unauthenticated or PermissionDenied; nothing was done then."""
-        principal = self._known(token)
-        if not isinstance(request, _OFTEN):
+        # As `_known`, without a call: this stands before every request.
+        principal = self._tokens.principal(token) if token else None
+        if principal is None:
+            raise _unknown(token)
+        verb = type(request)
+        if verb not in _OFTEN:
             self._check(principal, request)
             return principal
-        key = principal.name, type(request), request.queue
+        queue: str = request.queue  # type: ignore[union-attr, assignment]
+        key = principal.name, verb, queue
         if self._allowed.get(key) is not principal:
             self._check(principal, request)
             if len(self._allowed) >= ALLOWED_MAX:
@@ -199,12 +204,16 @@ class Access:
             raise PermissionDenied(f"{principal.name} may not read the figures: grant it watch:*")
 
     def _known(self, token: str) -> Principal:
-        if not token:
-            raise Unauthenticated("this node wants a token: connect with token=, or WEFT_TOKEN")
-        principal = self._tokens.principal(token)
+        principal = self._tokens.principal(token) if token else None
         if principal is None:
-            raise Unauthenticated("the token is unknown, revoked or expired: ask for another")
+            raise _unknown(token)
         return principal
+
+
+def _unknown(token: str) -> Unauthenticated:
+    if not token:
+        return Unauthenticated("this node wants a token: connect with token=, or WEFT_TOKEN")
+    return Unauthenticated("the token is unknown, revoked or expired: ask for another")
 
 
 def _names(request: wire.AnyRequest) -> list[str]:

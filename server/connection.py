@@ -34,9 +34,9 @@ _SIGNATURE: Final = zmtp.GREETING[:1]
 
 class Connection:
     __slots__ = (
-        "_answers", "_greeting", "_handshake", "_low", "_reader", "_sealer", "_secret",
-        "_socket", "bulky", "due", "fd", "held", "more", "number", "requests", "since", "waiting",
-        "watched", "welcome", "where",
+        "_answers", "_desk", "_greeting", "_handshake", "_low", "_opener", "_reader", "_sealer",
+        "_secret", "_socket", "bulky", "due", "fd", "held", "more", "number", "requests", "since",
+        "waiting", "watched", "welcome", "where",
     )  # fmt: skip
 
     def __init__(
@@ -46,7 +46,10 @@ class Connection:
         where: str,
         since: float,
         secret: bytes | None = None,
+        desk: memoryview | None = None,
     ) -> None:
+        """With a `secret` key it is encrypted; what comes is then read to the `desk`."""
+        assert (secret is None) == (desk is None)
         made.setblocking(False)
         self._socket = made
         self.fd = made.fileno()
@@ -70,7 +73,9 @@ class Connection:
         #: The node's secret key, and the caller's handshake so far.
         self._secret = secret
         self._handshake = b""
+        self._desk = desk
         self._sealer: sealed.Sealer | None = None
+        self._opener: sealed.SealedReader | None = None
         self._reader: zmtp.Reader | sealed.SealedReader = zmtp.Reader(FRAME_BYTES_MAX)
         self._low = 1
         #: What waits to be written, and whether it is the last of an answer.
@@ -85,6 +90,8 @@ class Connection:
 
         Only when `requests` is empty: what came before an end is handled before it is seen.
         """
+        if self._opener is not None:
+            return self._read_sealed(self._opener)
         reader = self._reader
         asked = reader.lacks if reader.lacks > PIECE_BYTES else PIECE_BYTES
         self.more = False
@@ -111,6 +118,22 @@ class Connection:
             self.more = True
             if reader.lacks:  # the rest of a long frame is likely to be there
                 size += self._read_rest(reader.lacks)
+        if self._low != 1 or reader.lacks > PIECE_BYTES:
+            self._wake_for(reader.lacks)
+        return size
+
+    def _read_sealed(self, reader: sealed.SealedReader) -> int:
+        room = reader.room
+        self.more = False
+        try:
+            size = self._socket.recv_into(room)
+        except BlockingIOError:
+            return 0
+        if not size:
+            raise EOFError
+        reader.filled(size)
+        self._sort(reader)
+        self.more = size == len(room)
         if self._low != 1 or reader.lacks > PIECE_BYTES:
             self._wake_for(reader.lacks)
         return size
@@ -143,15 +166,19 @@ class Connection:
 
     def _take(self, data: bytes) -> None:
         """Puts what is in it behind what is there."""
-        reader = self._reader
-        reader.feed(data)
+        self._reader.feed(data)
+        self._sort(self._reader)
+
+    def _sort(self, reader: zmtp.Reader | sealed.SealedReader) -> None:
+        """Commands and requests that were read."""
         if reader.commands:
             self._obey()
         if reader.messages:
             if not self.welcome:
                 raise ProtocolError("a message before READY")
-            self.requests = reader.messages[::-1] + self.requests
-            reader.messages = []
+            requests, reader.messages = reader.messages, []
+            requests.reverse()
+            self.requests = requests + self.requests if self.requests else requests
 
     def _greeted(self, data: bytes) -> bytes:
         """Takes the greeting off what comes first; ours stands in the socket since it came."""
@@ -180,8 +207,11 @@ class Connection:
             sealed.hear(handshake, self._handshake)
             self._say([sealed.say(handshake)])
             ours, theirs = handshake.split()
-            self._sealer = sealed.Sealer(ours)
-            self._reader = sealed.SealedReader(theirs, zmtp.Reader(FRAME_BYTES_MAX))
+            assert self._desk is not None
+            self._sealer = sealed.Sealer(ours, self._desk)
+            self._reader = self._opener = sealed.SealedReader(
+                theirs, zmtp.Reader(FRAME_BYTES_MAX, _room_for), self._desk
+            )
             self._say([_READY])
         return data[lacks:]
 
@@ -212,41 +242,42 @@ class Connection:
 
     def send(self, pieces: Sequence[bytes]) -> bool:
         """Writes what belongs together, or keeps it; whether it did. Of an end the reader hears."""
-        sent = 0
         if self.waiting:
             if self._answers >= PEER_ANSWERS_MAX:
                 return False
             if self.held + sum(map(len, pieces)) > PEER_BYTES_MAX:
                 return False
+        written: Sequence[sealed.Piece] = pieces
         if self._sealer is not None:  # after this it has its number, and must be written
-            pieces = self._sealer.seal(pieces)
-        count = len(pieces)
+            written = self._sealer.seal(pieces)
+        sent = 0
+        count = len(written)
         if count > BUFFERS_MAX:
-            pieces = [b"".join(pieces)]
+            written = [b"".join(written)]
             count = 1
         if not self.waiting:
             try:
                 if count == 1:
-                    sent = self._socket.send(pieces[0])
-                    if sent == len(pieces[0]):
+                    sent = self._socket.send(written[0])
+                    if sent == len(written[0]):
                         return True
                 else:
-                    sent = self._socket.sendmsg(pieces)
+                    sent = self._socket.sendmsg(written)
             except BlockingIOError:
                 pass
             except OSError:
                 return False
-        self._keep(pieces, sent)
+        self._keep(written, sent)
         return True
 
-    def _keep(self, pieces: Sequence[bytes], sent: int) -> None:
+    def _keep(self, pieces: Sequence[sealed.Piece], sent: int) -> None:
         last = len(pieces) - 1
         for place, piece in enumerate(pieces):
             size = len(piece)
             if sent >= size:
                 sent -= size
                 continue
-            self.waiting.append((memoryview(piece)[sent:], place == last))
+            self.waiting.append((sealed.kept(piece, sent), place == last))
             self.held += size - sent
             self._answers += place == last
             sent = 0
@@ -289,3 +320,9 @@ class Connection:
         except OSError:
             pass  # it has left, or has nothing more to say
         self.close()
+
+
+def _room_for(size: int) -> bytearray | None:
+    """Records are opened into it, and not put together; nobody changes it after that. A frame that
+    is longer takes memory only as it comes: else who announces much would be given much."""
+    return bytearray(size) if size <= sealed.DESK_BYTES else None

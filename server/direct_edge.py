@@ -25,7 +25,7 @@ from typing import Final
 
 from weft.errors import ProtocolError
 from weft.limits import MIB
-from weft.proto import wire, zmtp
+from weft.proto import sealed, wire, zmtp
 
 from .access import Access
 from .address import Address
@@ -78,6 +78,7 @@ class DirectEdge(Edge):
         """With a `secret` key it is encrypted; who is at a connection's other end, a token says."""
         super().__init__(access, audit)
         self._secret = secret
+        self._desk = sealed.desk() if secret is not None else None
         self._connections_max = connections_max
         #: Connections that were not let in.
         self.refused = 0
@@ -244,7 +245,7 @@ class DirectEdge(Edge):
                 continue
             self._number += 1
             connection = Connection(
-                made, self._number, str(where[0]), time.monotonic(), self._secret
+                made, self._number, str(where[0]), time.monotonic(), self._secret, self._desk
             )
             self._by_number[connection.number] = self._by_fd[connection.fd] = connection
             self._strangers[connection.number] = connection

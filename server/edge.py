@@ -64,6 +64,8 @@ class Edge(ABC):
     def __init__(self, access: Access | None, audit: Audit | None) -> None:
         self._access = access
         self._audit = audit
+        #: Who asked last: mostly it is who asks next.
+        self._who = NOBODY
 
     @abstractmethod
     def send(self, caller: Caller, answer: wire.AnyAnswer, payload: Sequence[bytes]) -> bool:
@@ -82,7 +84,7 @@ class Edge(ABC):
             self.send(Caller(peer, 0), failure, ())
             return None
         request = call.request
-        principal = None
+        who = NOBODY
         if self._access is not None:
             try:
                 principal = self._access.check(call.token, request)
@@ -93,9 +95,11 @@ class Edge(ABC):
                 failure = wire.Failure(error.code, error.message, error.retriable)
                 self.send(Caller(peer, call.rid), failure, ())
                 return None
-        who = Who(principal) if principal is not None else NOBODY
+            who = self._who
+            if who.principal is not principal:
+                who = self._who = Who(principal)
         if self._audit is not None and type(request) is not wire.Push and audited(request):
-            who = Who(principal, where)
+            who = Who(who.principal, where)
         return Received(Caller(peer, call.rid), request, frames[1:], who)
 
 

@@ -351,7 +351,9 @@ class Node:
     def _lone_push(self, received: Received, now: int, began: float) -> bool:
         """A round that is one push, if this is one: its books are kept after its answer."""
         caller, request, payload, who = received
-        if type(request) is not wire.Push or who is not NOBODY or self._quotas.limits_pushes:
+        if type(request) is not wire.Push or self._quotas.limits_pushes:
+            return False
+        if who is not NOBODY and who.principal is not None and who.principal.limits.on_pushes:
             return False
         lone = None if self._stopping else self._loom.lone_push(now, request, payload)
         if lone is None:

@@ -82,7 +82,8 @@ class TokenFile:
         self._look_at = time.monotonic() + LOOK_S
 
     def principal(self, token: str) -> Principal | None:
-        self._look()
+        if time.monotonic() >= self._look_at:
+            self._look()
         right = self._right  # the one that goes with the tokens, whatever another thread reads
         found = right.get(token)
         if found is None:
@@ -103,11 +104,10 @@ class TokenFile:
         return found
 
     def _look(self) -> None:
-        now = time.monotonic()
-        if now < self._look_at or not self._lock.acquire(blocking=False):
-            return  # looked a moment ago, or another thread is looking
+        if not self._lock.acquire(blocking=False):
+            return  # another thread is looking
         try:
-            self._look_at = now + LOOK_S
+            self._look_at = time.monotonic() + LOOK_S
             stamp = _stamp(self._path)
             if stamp != self._stamp:
                 self._stamp = stamp

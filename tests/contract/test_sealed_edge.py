@@ -230,7 +230,7 @@ def test_a_changed_record_ends_its_connection(rig: EdgeRig) -> None:
         assert came.startswith(sealed.CALLED)
         start = zmtp.GREETING_BYTES
         sealed.hear(handshake, came[start : start + sealed.HANDSHAKE_BYTES])
-        sealer = sealed.Sealer(handshake.split()[0])
+        sealer = sealed.Sealer(handshake.split()[0], sealed.desk())
         ready = b"".join(sealer.seal([zmtp.ready(b"DEALER")]))
         good = b"".join(sealer.seal(zmtp.message([call(1)])))
         made.sendall(ready + good)

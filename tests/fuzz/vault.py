@@ -50,7 +50,7 @@ class Vault:
                 assert came, "it does not shake hands"
                 answer += came
             sealed.hear(handshake, answer[zmtp.GREETING_BYTES :])
-            sealer = sealed.Sealer(handshake.split()[0])
+            sealer = sealed.Sealer(handshake.split()[0], sealed.desk())
             data = bytearray(b"".join(b"".join(sealer.seal([each])) for each in said))
             if flip is not None and data:
                 data[flip % len(data)] ^= 1 << flip % 8

@@ -294,6 +294,31 @@ def test_the_python_client(secure: Secure) -> None:
         weft.connect(secure.node.grpc, token=secure.owner, tls=False, connect_timeout_ms=500)
 
 
+@pytest.mark.parametrize("size", [60, 64, 130, 250, 270, 1000])  # KB: in one record, in many
+def test_batches_of_any_size_are_read_on_every_path(secure: Secure, size: int) -> None:
+    authority = str(secure.authority.pair.cert)
+    name = f"batch{size}"
+    with weft.connect(secure.node.grpc, token=secure.owner, tls=authority) as client:
+        client.create_queue(name)
+        queue = client.queue(name)
+        for bodies in (
+            [bytes([number % 256]) * 1000 for number in range(size)],
+            [b"%d" % number + bytes(1000 + number % 2) for number in range(size)],  # of two lengths
+        ):
+            queue.push_many(bodies)
+            assert queue.peek(1)[0].body == bodies[0]
+            first = queue.pop_many(10)  # of a larger batch
+            with secure.stub(secure.owner) as owner:
+                second = owner.call("Pop", pb.PopRequest(queue=name, limit=10)).messages
+            rest = queue.pop_many(size)
+            found = [one.body for one in (*first, *second, *rest)]
+            assert found == bodies
+            queue.nack_many(rest)
+            again = queue.pop_many(size)
+            assert [one.body for one in again] == bodies[20:]
+            queue.ack_many([*first, *again])
+
+
 async def test_the_async_client_and_a_weak_token(secure: Secure) -> None:
     weak = secure.token("weak python", "push:orders")
     await asyncio.sleep(tokens.LOOK_S + 0.1)
@@ -345,7 +370,7 @@ def test_nodes_with_tls_and_tokens_form_a_cluster(tmp_path: Path) -> None:
                 assert len(connected.view().nodes) == 2
                 connected.create_queue("both")
                 queue = connected.queue("both")
-                queue.push_many([b"%d" % number for number in range(100)])
+                queue.push_many([b"%d" % number + bytes(1300) for number in range(100)])
                 found: set[bytes] = set()
                 end = time.monotonic() + 100
                 while len(found) < 100 and time.monotonic() < end:

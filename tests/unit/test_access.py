@@ -275,6 +275,48 @@ def test_a_running_node_sees_changes(file: Path, monkeypatch: pytest.MonkeyPatch
     assert found.principal(second)
 
 
+def test_what_was_allowed_ends_with_its_token(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokens, "LOOK_S", 0.0)
+    now = [999.0]
+    _, passing = tokens.create(file, "passing", ["push:*"], 1000)
+    lasting = make(file)
+    door = Access(TokenFile(str(file), lambda: now[0]))
+    push = wire.Push("orders", 1, 1, 1)
+    for token in (passing, lasting, passing, lasting):  # decided, then remembered
+        door.check(token, push)
+    now[0] = 1000.0
+    with pytest.raises(Unauthenticated):
+        door.check(passing, push)
+    door.check(lasting, push)
+    tokens.revoke(file, "shop")
+    with pytest.raises(Unauthenticated):
+        door.check(lasting, push)
+    other = make(file, grants=("push:others",))  # the same name, with less
+    with pytest.raises(PermissionDenied):
+        door.check(other, push)
+
+
+def test_the_file_is_looked_at_once_in_a_while(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[Path] = []
+    stamp = tokens._stamp
+
+    def counted(path: Path) -> tuple[int, int, int]:
+        looks.append(path)
+        return stamp(path)
+
+    monkeypatch.setattr(tokens, "_stamp", counted)
+    monkeypatch.setattr(tokens, "LOOK_S", 1000.0)
+    token = make(file)
+    found = TokenFile(str(file))
+    for _ in range(10):
+        assert found.principal(token)
+    assert len(looks) == 1
+    found._look_at = 0.0  # the time has come
+    for _ in range(10):
+        assert found.principal(token)
+    assert len(looks) == 2
+
+
 @pytest.mark.parametrize("broken", ["", "{", '{"tokens": [{"id": 1}]}', '{"tokens": [], "x": 1}'])
 def test_a_broken_file_changes_nothing_and_does_not_start_a_node(
     file: Path, broken: str, monkeypatch: pytest.MonkeyPatch

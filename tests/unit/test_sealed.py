@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
@@ -16,14 +17,27 @@ from weft.proto.sealed import PLAIN_BYTES_MAX, SealedReader, Sealer
 MAX = 1 << 24
 
 
-def tunnel(*, rooms: bool = False) -> tuple[Sealer, SealedReader]:
+def tunnel(*, rooms: bool = False, desk: memoryview | None = None) -> tuple[Sealer, SealedReader]:
     secret = os.urandom(32)
     caller = sealed.call(noise.public_of(secret), sealed.CALLED)
     called = sealed.called(secret, sealed.CALLS)
     sealed.hear(called, sealed.say(caller))
     sealed.hear(caller, sealed.say(called))
     place = (lambda size: memoryview(bytearray(size))) if rooms else None
-    return Sealer(caller.split()[0]), SealedReader(called.split()[1], zmtp.Reader(MAX, place))
+    desk = desk or sealed.desk()
+    reader = SealedReader(called.split()[1], zmtp.Reader(MAX, place), desk)
+    return Sealer(caller.split()[0], desk), reader
+
+
+def records_of(written: Sequence[sealed.Piece]) -> list[int]:
+    """How much each record holds."""
+    data, sizes = b"".join(written), []
+    while data:
+        end = 2 + int.from_bytes(data[:2], "big")
+        assert end <= len(data)
+        sizes.append(end - 18)
+        data = data[end:]
+    return sizes
 
 
 def pieces_of(data: bytes, cuts: list[int]) -> list[bytes]:
@@ -75,13 +89,38 @@ def test_one_byte_at_a_time_and_the_rest_of_a_long_frame_is_known() -> None:
 
 def test_small_pieces_share_a_record_and_long_ones_are_not_joined() -> None:
     sealer, _ = tunnel()
-    assert len(sealer.seal([b"x" * 100] * 50)) == 1
-    records = sealer.seal([b"head", bytes(PLAIN_BYTES_MAX + 1), b"tail"])
-    assert [len(each) for each in records] == [4 + 18, 2, 65_535, 2, 17, 4 + 18]
-    assert [len(each) for each in sealer.seal([b"y" * 4095] * 20)] == [
-        15 * 4095 + 18,
-        5 * 4095 + 18,
+    assert records_of(sealer.seal([b"x" * 100] * 50)) == [5000]
+    long = [b"head", bytes(PLAIN_BYTES_MAX + 1), b"tail"]
+    assert records_of(sealer.seal(long)) == [4, PLAIN_BYTES_MAX, 1, 4]
+    assert records_of(sealer.seal([b"y" * 4095] * 20)) == [15 * 4095, 5 * 4095]
+    too_much = [b"head", bytes(4 * PLAIN_BYTES_MAX), b"tail"]  # for the desk
+    assert records_of(sealer.seal(too_much)) == [4, *[PLAIN_BYTES_MAX] * 4, 4]
+
+
+def test_connections_share_a_desk() -> None:
+    """Whatever each of them has read so far, and whatever is sealed between two reads."""
+    desk = sealed.desk()
+    ends = [tunnel(desk=desk, rooms=rooms) for rooms in (False, True, False)]
+    bodies = [os.urandom(150_000), os.urandom(90_000), os.urandom(300_000)]
+    data = [
+        b"".join(sealer.seal(zmtp.message([b"head", body])))
+        for (sealer, _), body in zip(ends, bodies, strict=True)
     ]
+    for start in range(0, 310_000, 7_001):
+        for (_, reader), each in zip(ends, data, strict=True):
+            reader.feed(each[start : start + 7_001])
+    assert [plain(reader.messages[0])[1] for _, reader in ends] == bodies
+
+
+def test_what_is_kept_does_not_change_with_the_desk() -> None:
+    sealer, reader = tunnel()
+    pieces = [zmtp.message([b"head", os.urandom(size)]) for size in (100_000, 200_000, 300_000)]
+    waiting = [sealed.kept(each) for some in pieces for each in sealer.seal(some)]
+    reader.feed(b"".join(waiting))
+    assert [b"".join(zmtp.message(each)) for each in reader.messages] == [
+        b"".join(some) for some in pieces
+    ]
+    assert bytes(sealed.kept(b"abc", 1)) == bytes(sealed.kept(memoryview(b"abc"), 1)) == b"bc"
 
 
 def test_commands_stand_beside_messages() -> None:
