@@ -1,9 +1,9 @@
 """The link of an asyncio client: one connection, any number of calls under way.
 
-A ZeroMQ socket's descriptor is edge-triggered: it may be silent although there is something to
-read, if a send or a look at the state consumed the edge. So after every wake-up *and* every send
-the state is read again and the connection drained (`_pump`); nothing here trusts the descriptor
-alone.
+A call only sends. What has come is read when the event loop says so, some of it at a time, and
+those who waited for it have their turn before more is read: with a thousand pops under way, each of
+which acks what it got, every ack would else bring in the answers of others, until all of them are
+in memory and none of them in the processor's cache.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ class AsyncLink:
         future: asyncio.Future[None] = self._loop.create_future()
         call.on_end = functools.partial(_wake_caller, future)
         alarm = _Alarm(self, call, now)
-        self._pump()
+        self._send()
         try:
             await future
         except BaseException:  # cancelled, perhaps just when the answer had come
             self._exchange.abandon(call)
-            self._pump()
+            self._send()
             raise
         finally:
             alarm.stop()
@@ -100,7 +100,7 @@ class AsyncLink:
     @fail_fast.setter
     def fail_fast(self, value: bool) -> None:
         self._exchange.fail_fast = value
-        self._pump()
+        self._send()
 
     def close(self, *, retired: bool = False) -> None:
         """Ends all calls under way. On the loop's own thread."""
@@ -149,9 +149,7 @@ class AsyncLink:
         self._pump()
 
     def _pump(self) -> None:
-        """Sends and receives until neither can go on."""
-        if self._closed:
-            return
+        """Sends and receives until neither can go on, or others are to have their turn."""
         left = DRAIN_BYTES_MAX
         for _ in range(DRAIN_MAX):
             self._exchange.send(self._connection.send, time.monotonic())
@@ -165,6 +163,16 @@ class AsyncLink:
                 break
         else:
             self._loop.call_soon(self._wake)
+        self._tend()
+
+    def _send(self) -> None:
+        """Sends what can be sent now."""
+        if not self._closed:
+            self._exchange.send(self._connection.send, time.monotonic())
+            self._tend()
+
+    def _tend(self) -> None:
+        """Sees to it that a node is looked for that cannot be reached."""
         if self._search is None and self._unreachable and not self._given_up:
             self._search = self._loop.create_task(self._find())
         if self._look is None and (due := self._connection.due()) != math.inf:
@@ -183,7 +191,7 @@ class AsyncLink:
 
     def _overdue(self, call: Call) -> None:
         self._exchange.overdue(call, time.monotonic())
-        self._pump()
+        self._send()
 
     @property
     def _unreachable(self) -> bool:
@@ -206,7 +214,7 @@ class AsyncLink:
                     return
                 if address is not None and address != self._connection.address:
                     self._connection.move(address)
-                    self._pump()
+                    self._wake()
             if self._exchange.fail_fast:
                 self._exchange.drop_unsent()
                 break

@@ -94,6 +94,8 @@ class WeftQueues(Session):
                 raise Lost(f"nothing came for {SILENCE_S} s; {self._taken} were acked")
             await queue.ack_many(batch)
             self._taken += len(batch)
+            if len(flow.queues) > 1:
+                del batch  # or each queue keeps its last one until the next comes
 
     def push(self, queue: str, body: bytes) -> None:
         self._client.queue(queue).push(body)
