@@ -19,7 +19,7 @@ from weft.client.carrier import AsyncCarrier, BlockingCarrier
 from weft.client.connection import READABLE
 from weft.client.discovery import Discovery
 from weft.client.link import Answered, Link, run
-from weft.client.link_async import AsyncLink
+from weft.client.link_async import DRAIN_BYTES_MAX, AsyncLink
 from weft.client.link_blocking import BlockingLink
 from weft.client.router import ANY, Router
 from weft.client.view import Node, View
@@ -490,3 +490,32 @@ def test_a_cancelled_pop_gives_its_messages_back(answer_first: bool) -> None:
         asyncio.run(main(peer))
         nack = wire.Nack("q", [wire.Receipt(3, 4, 77)], counted=False)
         assert [call.request for call in peer.calls].count(nack) == 1
+
+
+def test_answers_are_read_some_at_a_time_and_not_by_who_asks() -> None:
+    """Else whoever has got one, and says so, would bring in those of all the others."""
+    size, count = 128 * 1024, 40
+
+    def large(call: wire.Call, payload: Sequence[bytes]) -> list[list[bytes]]:
+        return [reply(call.rid, VALUE, bytes(size))]
+
+    async def main(peer: Peer) -> None:
+        link = AsyncLink(Known(peer.address))
+        await link.call(LOOKUP, (), soon())
+        works = [asyncio.ensure_future(link.call(LOOKUP, (), soon())) for _ in range(count)]
+        await asyncio.sleep(0)  # they are sent
+        while not link._connection.state() & READABLE:
+            time.sleep(0.001)  # noqa: ASYNC251 - the loop must not see the answers yet
+        time.sleep(0.2)  # noqa: ASYNC251 - for more of them
+        link._wake()
+        under_way = len(link._exchange._calls)
+        assert count - DRAIN_BYTES_MAX // size - 1 <= under_way < count
+        another = link.call(LOOKUP, (), soon())
+        another.send(None)
+        assert len(link._exchange._calls) == under_way + 1
+        another.close()
+        await asyncio.gather(*works)
+        link.close()
+
+    with Peer(large).listen() as peer:
+        asyncio.run(main(peer))
