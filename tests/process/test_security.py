@@ -317,6 +317,12 @@ def test_batches_of_any_size_are_read_on_every_path(secure: Secure, size: int) -
             again = queue.pop_many(size)
             assert [one.body for one in again] == bodies[20:]
             queue.ack_many([*first, *again])
+        client.queue(name).purge()
+        stage = client.stage(name, "app", 0, 0, 0)
+        stage.push_many(bodies)
+        stage.close()
+        assert client.publish(name, "app", 0, [stage.winner]).messages == size
+        assert [one.body for one in queue.pop_many(size)] == bodies
 
 
 async def test_the_async_client_and_a_weak_token(secure: Secure) -> None:
