@@ -96,7 +96,11 @@ def consume(stub: Any, metadata: Any, task: dict[str, Any]) -> dict[str, int]:
     ready()
     cpu = _cpu_us()
     taken = done = 0
-    pops, acks = deque(pop() for _ in range(PIPELINE)), deque[tuple[int, Any]]()
+    batches = -(-task["messages"] // task["batch"])
+    # Never more than there are batches to come: the oldest of them is waited for, and a younger one
+    # that the node took first would have had its share.
+    pops = deque(pop() for _ in range(min(PIPELINE, batches)))
+    acks = deque[tuple[int, Any]]()
     while done < task["messages"]:
         if taken < task["messages"]:
             messages = pops.popleft().result().messages
@@ -108,7 +112,7 @@ def consume(stub: Any, metadata: Any, task: dict[str, Any]) -> dict[str, int]:
             request = pb.AckRequest(queue=task["queue"], receipts=receipts)
             call = stub.Ack.future(request, timeout=_CALL_S, metadata=metadata)
             acks.append((len(messages), call))
-            if taken < task["messages"]:
+            if taken + len(pops) * task["batch"] < task["messages"]:
                 pops.append(pop())
         if len(acks) == PIPELINE or taken >= task["messages"]:
             count, call = acks.popleft()
