@@ -15,7 +15,7 @@ from .direct_edge import DirectEdge
 from .edge import PEER_BYTES_MAX, Caller
 
 #: Who has less than this to take is told more. It is many times what a consumer with some pops
-#: under way has: those who were made to wait for less were slower by a third.
+#: under way has, so that only a flood of them is ever held back.
 HEARS_BYTES_MAX: Final = 2 * POP_BYTES_MAX
 assert HEARS_BYTES_MAX + 2 * POP_BYTES_MAX <= PEER_BYTES_MAX, (
     "a connection would end because of what it has asked for"
