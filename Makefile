@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 # The first that really runs: a name on PATH may be a version manager's empty promise.
 PYTHON ?= $(shell for p in python3.12 python3.11 python3; do \
-  $$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))' 2>/dev/null && echo $$p && break; done)
+  $$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' 2>/dev/null && echo $$p && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q

@@ -32,7 +32,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 import weft
-from weft.client.sync import Client, Queue
+from weft.client.sync_client import Client, Queue
 from weft.testing import Cluster, cluster
 
 QUEUE = "growth"

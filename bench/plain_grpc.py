@@ -22,9 +22,9 @@ import grpc
 
 from weft import limits
 from weft.client.cli.bench.child import Child, _of_a_client, environment, ready, say
-from weft.client.cli.bench.plan import Plan
+from weft.client.cli.bench.plan import BenchPlan
 from weft.client.cli.bench.workload import Throughput
-from weft.client.credentials import Credentials
+from weft.client.transport.credentials import Credentials
 from weft.proto import weft_pb2 as pb
 from weft.proto import weft_pb2_grpc
 
@@ -49,7 +49,7 @@ class Worker(Child):
         )  # fmt: skip
 
 
-def measure(plan: Plan, client: Any, server: str, queue: str) -> Throughput:
+def measure(plan: BenchPlan, client: Any, server: str, queue: str) -> Throughput:
     """As `workload.measure`, over gRPC."""
     task = {"server": server, "queue": queue, "messages": plan.messages, "size": plan.size,
             "batch": plan.batch}  # fmt: skip

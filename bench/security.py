@@ -7,8 +7,8 @@ goes over them in turns, another one first in each round, so that whatever else 
 hits all alike; each turn is compared with the plain one of its own round. Processor time is counted
 for the node and for both clients. Then, on the same nodes and in the same turns, the same W1 over
 gRPC: plain against TLS and tokens, as a client of any language has it (`plain_grpc`). Beside that,
-what sealing itself takes: the same frames through `weft.proto.sealed`, there and back, without a
-socket.
+what sealing itself takes: the same frames through `weft.transport.noise_transport`, there and back,
+without a socket.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from typing import Any, Final
 
 import weft
 from weft.client.cli.bench import workload
-from weft.client.cli.bench.plan import Plan
+from weft.client.cli.bench.plan import BenchPlan
 from weft.client.cli.bench.workload import Throughput
-from weft.proto import noise, sealed, zmtp
-from weft.server import tokens
+from weft.server.security import token_file
 from weft.testing import cluster
+from weft.transport import noise, noise_transport, zmtp
 
 from . import plain_grpc
 
@@ -84,7 +84,7 @@ def certificate(folder: Path) -> Path:
 def variants(folder: Path, durability: str) -> Iterator[list[Variant]]:
     file = folder / "tokens.json"
     grants = ["push:*", "consume:*", "admin:*", "watch:*"]
-    token = tokens.create(file, "bench", grants, 0)[1]
+    token = token_file.create(file, "bench", grants, 0)[1]
     pem = certificate(folder)
     tls: dict[str, Any] = {"tls_cert": str(pem), "tls_key": str(pem.with_suffix(".key"))}
     kinds: list[tuple[str, dict[str, Any], str, str]] = [
@@ -102,7 +102,7 @@ def variants(folder: Path, durability: str) -> Iterator[list[Variant]]:
         yield made
 
 
-def measure(variant: Variant, plan: Plan, *, grpc: bool = False) -> Throughput:
+def measure(variant: Variant, plan: BenchPlan, *, grpc: bool = False) -> Throughput:
     with variant.credentials(), weft.connect(variant.servers) as client:
         name = f"bench-{secrets.token_hex(4)}"
         client.create_queue(name)
@@ -118,14 +118,16 @@ def measure(variant: Variant, plan: Plan, *, grpc: bool = False) -> Throughput:
 def sealing_us(size: int, batch: int, count: int = 300) -> float:
     """CPU that sealing takes for one message on one way, both ends together, in microseconds."""
     frames = [b"head", os.urandom(size * batch)]
-    secret = os.urandom(sealed.KEY_BYTES)
-    caller = sealed.call(noise.public_of(secret), sealed.CALLED)
-    called = sealed.called(secret, sealed.CALLS)
-    sealed.hear(called, sealed.say(caller))
-    sealed.hear(caller, sealed.say(called))
-    desk = sealed.desk()
-    sealer = sealed.Sealer(caller.split()[0], desk)
-    reader = sealed.SealedReader(called.split()[1], zmtp.Reader(1 << 30, bytearray), desk)
+    secret = os.urandom(noise_transport.KEY_BYTES)
+    caller = noise_transport.call(noise.public_of(secret), noise_transport.CALLED)
+    called = noise_transport.called(secret, noise_transport.CALLS)
+    noise_transport.hear(called, noise_transport.say(caller))
+    noise_transport.hear(caller, noise_transport.say(called))
+    scratch = noise_transport.scratch()
+    sealer = noise_transport.Sealer(caller.split()[0], scratch)
+    reader = noise_transport.SealedReader(
+        called.split()[1], zmtp.FrameReader(1 << 30, bytearray), scratch
+    )
     used = 0.0
     for _ in range(count):
         began = time.process_time()
@@ -185,8 +187,8 @@ def main() -> int:
     parser.add_argument("--durability", choices=("disk", "os"), default="disk")
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
-    plan = Plan(asked.messages, asked.size, asked.batch, asked.rounds, 10, 0)
-    grpc_plan = Plan(asked.grpc_messages, asked.size, asked.batch, asked.rounds, 10, 0)
+    plan = BenchPlan(asked.messages, asked.size, asked.batch, asked.rounds, 10, 0)
+    grpc_plan = BenchPlan(asked.grpc_messages, asked.size, asked.batch, asked.rounds, 10, 0)
     folder = Path(tempfile.mkdtemp(prefix=".weft-security-", dir=Path.cwd()))
     taken: dict[str, list[Throughput]] = {}
     try:

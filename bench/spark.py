@@ -41,7 +41,7 @@ from pyspark.sql.types import StructType
 ROOT: Final = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from weft.client.sync import Client  # noqa: E402
+from weft.client.sync_client import Client  # noqa: E402
 from weft.spark.arrow import Messages, Run, arrow_schema, record_batch  # noqa: E402
 from weft.spark.schema import columns  # noqa: E402
 from weft.testing import cluster  # noqa: E402

@@ -1,6 +1,6 @@
-"""The event loop behind a synchronous client: producers and consumers work there.
+"""The event loop behind a synchronous client: runs its producers and consumers.
 
-It is started by the first of them, so a client that only pushes and pops has no thread.
+The first producer or consumer starts the loop, so a client that only pushes and pops has no thread.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ from typing import Any, TypeVar
 
 from weft.errors import UsageError
 
-from .carrier import AsyncCarrier
-from .discovery import Discovery
-from .router import Router
-from .session import Session
+from .routing.discovery import Discovery
+from .routing.router import Router
+from .routing.session import ClientSession
+from .transport.runtime import AsyncRuntime
 
 T = TypeVar("T")
 
 
 class Background:
-    """A thread with an event loop and connections of its own."""
+    """A thread with its own event loop and connections."""
 
     def __init__(self, discovery: Discovery, timeout_ms: int) -> None:
         self._pid = os.getpid()
         self._loop = asyncio.new_event_loop()
-        #: What is to be run on the loop, and whether it was woken for that.
+        #: Callbacks to run on the loop, and whether the loop was woken for them.
         self._posted: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._called = False
-        # A daemon: a program that forgets to close its client can still end.
+        # A daemon thread: a program that forgets to close its client can still exit.
         self._thread = threading.Thread(target=self._run, name="weft-client", daemon=True)
         self._thread.start()
         self._router = self.wait(self._open(discovery))
-        self.session = Session(self._router, timeout_ms)
+        self.session = ClientSession(self._router, timeout_ms)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -46,12 +46,12 @@ class Background:
             self._loop.close()
 
     async def _open(self, discovery: Discovery) -> Router:
-        return Router(AsyncCarrier(), discovery)
+        return Router(AsyncRuntime(), discovery)
 
     def post(self, callback: Callable[..., None], *arguments: Any) -> None:
         """Runs the callback on the loop, soon.
 
-        A thousand producers that are filled in turn wake the loop once, and not each of them.
+        A thousand producers that are filled in turn wake the loop once, not a thousand times.
         """
         self.check()
         self._posted.append((callback, arguments))
@@ -60,7 +60,7 @@ class Background:
             self._loop.call_soon_threadsafe(self._take_posted)
 
     def _take_posted(self) -> None:
-        self._called = False  # before the look: what is posted after it calls again
+        self._called = False  # before the loop below: a later post calls again
         while self._posted:
             callback, arguments = self._posted.popleft()
             self._loop.call_soon(callback, *arguments)

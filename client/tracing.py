@@ -1,15 +1,15 @@
-"""OpenTelemetry: the trace goes with the message, in its headers, from the push to its ack.
+"""OpenTelemetry: a trace travels in the headers of a message, from the push to the ack.
 
 With the extra ``weft[otel]`` installed and a tracer provider set up by the application, a push is a
-span of kind PRODUCER and puts its context into the headers of its messages (``traceparent``, as W3C
-Trace Context says, so that clients in other languages can do the same). Every delivery of such a
-message is a span of kind CONSUMER, a child of the push: it begins when the message arrives, and
-ends when its ack or nack is confirmed, its lease is found lost, or the message is thrown away
-unsettled; `weft.outcome` says which. A message of a producer, which is pushed later with others, is
-a child of the span in which it was sent. `context_of` gives the delivery's context for spans of the
-application's own.
+span of kind PRODUCER. The push puts its context into the headers of its messages (``traceparent``,
+according to W3C Trace Context, so that clients in other languages can do the same). Every delivery
+of such a message is a span of kind CONSUMER, a child of the push. The span begins when the message
+arrives, and ends when the ack or nack is confirmed, when the client finds the lease lost, or when
+the application discards the message unsettled; `weft.outcome` says which. A message of a producer,
+which is pushed later with others, is a child of the span that was current at the send. `context_of`
+returns the context of a delivery for the application's own spans.
 
-Without the package, or with no provider set, nothing is done and nothing is added.
+Without the package, or without a provider, the client does nothing and adds no headers.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, Any, Final
 from weft import limits
 from weft.proto import wire
 
-from .batch import Columns, Headers, HeadersColumn
+from .producer.batch import Columns, Headers, HeadersColumn
 
 if TYPE_CHECKING:
-    from .lease import Claim, Lease
-    from .message import BaseMessage
+    from .consumer.lease import Claim, ClientLease
+    from .consumer.message import BaseMessage
 
 TRACEPARENT: Final = "traceparent"
 _NAME: Final = "weft"
@@ -41,13 +41,13 @@ def _load() -> Any:
 
 
 _trace: Any = _load()
-#: Whether none is named in the environment: until one is set, that need not be asked at each push.
+#: True if the environment names no provider: then a push skips the lookup until one is set.
 _UNSET: Final = "OTEL_PYTHON_TRACER_PROVIDER" not in os.environ
 _propagate: Any = importlib.import_module("opentelemetry.propagate") if _trace else None
 
 
 def on() -> bool:
-    """Whether an application has set up tracing."""
+    """True if the application has set up tracing."""
     if _trace is None or (_UNSET and getattr(_trace, "_TRACER_PROVIDER", _trace) is None):
         return False
     provider = _trace.get_tracer_provider()
@@ -56,7 +56,7 @@ def on() -> bool:
 
 @contextmanager
 def pushing(queue: str, columns: Columns) -> Iterator[Columns]:
-    """A push as a span; gives the messages with its context in their headers."""
+    """Wraps a push in a span; yields the messages with the span's context in their headers."""
     if not on():
         yield columns
         return
@@ -69,13 +69,13 @@ def pushing(queue: str, columns: Columns) -> Iterator[Columns]:
         carried = _carrier()
         column = columns.headers or [None] * count
         headers: HeadersColumn = [_with(each, carried) for each in column]
-        yield Columns(columns.bodies, headers, columns.keys)
+        yield columns._replace(headers=headers)
 
 
 def carry(queue: str, headers: Headers | None) -> Headers | None:
-    """The headers of a message that is pushed later, with the context of now."""
+    """Returns the headers of a message to push later, with the current context."""
     if headers is not None and not isinstance(headers, Mapping):
-        return headers  # it will be refused
+        return headers  # a later check refuses these headers
     if _trace.get_current_span().get_span_context().is_valid:
         return _with(headers, _carrier())
     tracer = _trace.get_tracer(_NAME)
@@ -87,7 +87,7 @@ def carry(queue: str, headers: Headers | None) -> Headers | None:
 
 
 class Deliveries:
-    """The open spans of a lease, by index; what is left when it is thrown away was not settled."""
+    """The open spans of a lease, by index; spans left at deletion were not settled."""
 
     __slots__ = ("spans",)
 
@@ -105,8 +105,8 @@ class Deliveries:
         self.end(list(self.spans), "not settled")
 
 
-def delivered(leases: Iterable[Lease]) -> None:
-    """Begins a span for each message that carries a context."""
+def delivered(leases: Iterable[ClientLease]) -> None:
+    """Starts a span for each message that carries a context."""
     if not on():
         return
     tracer = _trace.get_tracer(_NAME)
@@ -129,7 +129,7 @@ def delivered(leases: Iterable[Lease]) -> None:
 
 
 def settled(claims: Sequence[Claim], lost: Sequence[Claim], request: wire.AnyRequest) -> None:
-    """An ack or a nack was answered."""
+    """Ends the spans of an answered ack or nack."""
     match request:
         case wire.Ack():
             outcome = "acked"
@@ -138,7 +138,7 @@ def settled(claims: Sequence[Claim], lost: Sequence[Claim], request: wire.AnyReq
         case wire.Nack():
             outcome = "nacked"
         case _:
-            return  # an extension ends nothing
+            return  # an extension ends no span
     gone = {id(claim) for claim in lost}
     for claim in claims:
         if claim.lease.deliveries is not None:
@@ -148,8 +148,10 @@ def settled(claims: Sequence[Claim], lost: Sequence[Claim], request: wire.AnyReq
 
 
 def context_of(message: BaseMessage) -> Any:
-    """The context of a message's delivery, for `start_as_current_span(context=...)`; None if there
-    is none."""
+    """Returns the context of a message's delivery, or None if there is none.
+
+    Use the context in `start_as_current_span(context=...)`.
+    """
     deliveries = message._lease.deliveries
     span = deliveries.spans.get(message._index) if deliveries is not None else None
     return _trace.set_span_in_context(span) if span is not None else None
@@ -170,7 +172,7 @@ def _carrier() -> dict[str, str]:
 
 
 def _with(headers: Headers | None, carried: dict[str, str]) -> dict[str, str]:
-    """A message's own headers count for more, and a trace must not make them too large."""
+    """Merges: own headers take precedence, and a trace must not exceed the size limit."""
     own = dict(headers or {})
     both = carried | own
     size = sum(4 * (len(str(name)) + len(str(value))) for name, value in both.items())

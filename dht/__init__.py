@@ -1,1 +1,1 @@
-"""The zero-hop hash table: hashing, partitions, the view, and ZHT's verbs. Pure."""
+"""The zero-hop hash table: hashing, partitions, replication, the view, and ZHT's verbs. Pure."""

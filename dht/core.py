@@ -1,11 +1,12 @@
-"""The cluster core of one node: the register, the replicas, who is alive. Pure.
+"""The cluster core of one node: the register, the replicas, the failure detector. Pure.
 
-Driven like the queue engine, round by round: ``begin(now)``, any number of ``receive`` and
-``propose``, ``end()`` for the changes to be written (synced), and only then ``take_sends()``. So
-nothing is said before what it rests on is durable, and that rule stands in one place, the driver.
+The driver runs the core round by round, like the queue engine: ``begin(now)``, any number of
+``receive`` and ``propose``, ``end()`` for the changes to write (synced), and only then
+``take_sends()``. So no message leaves before the state behind the message is durable, and one
+place, the driver, enforces the rule.
 
-A silent peer is only a *suspicion*: it makes this node wish for a view without that peer, and the
-register decides. No safety rule looks at the clock.
+A silent peer is only a *suspicion*: this node proposes a view without the peer, and the register
+decides. No safety rule reads the clock.
 """
 
 from __future__ import annotations
@@ -17,22 +18,24 @@ import msgspec
 
 from weft.persistence import layout
 from weft.persistence.overlay import Overlay
-from weft.persistence.store import Change, Reader
+from weft.persistence.store import Change, StoreReader
 
+from . import data_loss_recovery
 from . import view as views
-from .confirmation import Confirmations
+from .caspaxos import Proposer, Vote, Voter
+from .leadership_check import LeadershipChecks
 from .log import Changes
 from .messages import (
     Accept,
     Accepted,
     Announce,
     AnyMessage,
-    Append,
-    Appended,
+    AppendEntries,
     Commits,
     Confirm,
     Confirmed,
-    Fenced,
+    EntriesAppended,
+    FencedReply,
     Fetch,
     Fetched,
     Install,
@@ -42,39 +45,38 @@ from .messages import (
     Ping,
     Prepare,
     Promise,
-    Reject,
+    ProposalRejected,
     Seal,
-    Sealed,
+    SealReply,
     ViewMessage,
 )
-from .mutant import Mutant
-from .pending import Pending
-from .planner import Size
-from .register import Proposer, Vote, Voter
+from .planner import ReplicationFactor, holders
+from .planted_bugs import PlantedBugs
+from .rebalancer import Handover, Rebalancer
 from .replica import Replica
 from .role import Role
-from .steward import Steward
-from .view import NOTHING, Member, Place, View
+from .uncommitted import UncommittedState
+from .view import NOTHING, Member, ReplicaSet, View, is_stopping
 
 
-class Pace(NamedTuple):
-    """How often things are said, in microseconds. Safety does not depend on any of it."""
+class Timing(NamedTuple):
+    """Intervals and timeouts in microseconds. Safety does not depend on any of these."""
 
     ping: int = 200_000
     suspect: int = 1_000_000
     again: int = 100_000
     backoff: int = 50_000
-    #: How long a node may be silent before others hold its data in its stead.
+    #: A node may be silent for so long before other nodes hold its data instead.
     grace: int = 600_000_000
 
 
-#: Ticks (`again`) between two looks at what a follower has and was never told to be committed.
+#: Ticks (`again`) between two checks for entries on a follower without a known commit.
 _ASK_TICKS: Final = 10
-#: States that are handed over leave room for the daily work: so much between two ticks (`again`).
+#: Snapshot bytes sent between two ticks (`again`), limited to leave room for regular traffic.
 INSTALL_BYTES_PER_TICK: Final = 8 << 20
 
-PACE: Final = Pace()
-SIZE: Final = Size()
+PACE: Final = Timing()
+SIZE: Final = ReplicationFactor()
 
 _encode = msgspec.msgpack.Encoder().encode
 encode_view = _encode
@@ -89,82 +91,87 @@ class Core:
     def __init__(
         self,
         node: str,
-        store: Reader,
+        store: StoreReader,
         *,
         partitions: int,
-        pace: Pace = PACE,
-        size: Size = SIZE,
+        pace: Timing = PACE,
+        size: ReplicationFactor = SIZE,
         entropy: Callable[[int], int],
     ) -> None:
         self.node = node
         self.catalogue = partitions
         self._overlay = Overlay(store)
-        #: The store as this node's own proposals have made it, committed or not.
-        self.pending = Pending(store, partitions)
+        #: The store including this node's own proposals, committed or not.
+        self.pending = UncommittedState(store, partitions)
         self.pace = pace
         self.size = size
-        self._entropy = entropy  # a random number below its argument
-        self.mutant = Mutant()
+        self._entropy = entropy  # returns a random number below the argument
+        self.planted_bugs = PlantedBugs()
         self.now = 0
         self.view = NOTHING
         self.boot = 0
         self.voter = Voter(Vote(), self._save_vote)
         self.proposer = Proposer(node, 0)
         self.replicas: dict[int, Replica] = {}
-        self._busy: set[int] = set()  # replicas that may have something to say again
-        self._unapplied: set[int] = set()  # replicas with committed entries that are not applied
-        self._steward = Steward(self)
-        self._confirmations = Confirmations(self)
-        #: When a node was last heard; one that never was, since it was first looked for.
+        self._busy: set[int] = set()  # replicas that may have messages to resend
+        self._unapplied: set[int] = set()  # replicas with committed entries to apply
+        self._rebalancer = Rebalancer(self)
+        #: The process is about to end (``Rebalancer.retire``) and takes on no new work.
+        self.stopping = False
+        self._confirmations = LeadershipChecks(self)
+        #: Time of a node's last message; for a node without any, time of the first check.
         self.heard: dict[str, int] = {}
-        self._awaited: dict[str, int] = {}  # the latter alone
-        #: Whether this node's disk is at its reserve, and whose else is.
+        self._awaited: dict[str, int] = {}  # times of first checks only
+        #: True if this node's disk is at its reserve; and the peers with a disk at its reserve.
         self.full = False
         self.full_peers: set[str] = set()
         self._budget = 0
         self._suspected: dict[str, int] = {}
         self._sends: list[tuple[str, AnyMessage]] = []
-        #: What goes with the next ping: (node, partition) -> an answer that nobody waits for.
-        self._later: dict[tuple[str, int], Appended] = {}
+        #: Answers that no node waits for, sent with the next ping: (node, partition) -> answer.
+        self._later: dict[tuple[str, int], EntriesAppended] = {}
+        #: True if this node may propose another primary for a partition that the node leads. The
+        #: call starts the preparation of the move, so the caller repeats the call until true.
+        self.ready_to_move: Callable[[int], bool] = lambda number: True
         self._ping_at = self._again_at = self._try_at = self._ask_at = 0
         self._try_until = 0
-        #: partition -> what was committed of it at the last look, where there were entries after.
+        #: partition -> commit index at the last check, for partitions with uncommitted entries.
         self._uncommitted: dict[int, int] = {}
-        #: Partitions whose role, place or commit may have changed.
-        self.stirred: set[int] = set()
-        #: Catalogue records that were applied, and partitions whose state was replaced.
+        #: Partitions with a possible change of role, replica set or commit index.
+        self.changed_partitions: set[int] = set()
+        #: Applied catalogue records, and partitions with a replaced state.
         self.queues_changed: list[tuple[bytes, bytes | None]] = []
         self.states_replaced: list[int] = []
 
     # --- start ----------------------------------------------------------------------------
 
     def found(self, member: Member, learners: int = 1) -> None:
-        """The first node of a new cluster. Called once, on an empty store, before `recover`."""
+        """Founds a new cluster with this node. Call once, on an empty store, before `recover`."""
         first = views.found(self.node, member, self.catalogue, learners)
         self._save_vote(Vote((0, 0, self.node), (0, 0, self.node), first))
         self._overlay.put(_VIEW, _encode(first))
 
     @property
     def founded(self) -> bool:
-        """Whether this store is in a cluster."""
+        """True if the store belongs to a cluster."""
         return self._overlay.read(_VIEW) is not None
 
     def recover(self, now: int) -> None:
-        """Everything from the store. A fresh process leads nothing until its epoch was raised."""
+        """Loads all state from the store. A fresh process leads nothing before an epoch change."""
         self.now = now
         boot = self._overlay.read(_BOOT)
         self.boot = (_decode_int(boot) if boot is not None else 0) + 1
         self._overlay.put(_BOOT, _encode(self.boot))
         vote = self._overlay.read(_VOTE)
         self.voter = Voter(_decode_vote(vote) if vote is not None else Vote(), self._save_vote)
-        if self.mutant.reused_ballot:
+        if self.planted_bugs.reused_ballot:
             self.proposer = Proposer(self.node, 0)
         else:
-            # Above what this node itself has promised: its own first try is not refused by itself.
+            # Start above this node's own promise, or the node's voter refuses the first ballot.
             self.proposer = Proposer(self.node, self.boot, self.voter.vote.promised[0])
         view = self._overlay.read(_VIEW)
         if view is not None:
-            # Not `learn`: what this node led before it stopped, it does not lead now.
+            # Not `learn`: a restarted node does not lead its former partitions.
             self.view = decode_view(view)
             for number, place in enumerate(self.view.places):
                 replica = self._replica(number)
@@ -172,13 +179,13 @@ class Core:
                 if replica.asks:
                     self._busy.add(number)
             if self.node in self.view.members:
-                self.proposer.wish(views.restart(self.node))
+                self.proposer.propose_change(views.restart(self.node))
 
     def _replica(self, number: int) -> Replica:
         replica = self.replicas.get(number)
         if replica is None:
             replica = Replica(number, self.node, self._overlay, self.catalogue, self)
-            replica.mutant = self.mutant
+            replica.planted_bugs = self.planted_bugs
             self.replicas[number] = replica
         return replica
 
@@ -189,8 +196,9 @@ class Core:
         self.now = now
 
     def receive(self, sender: str, message: ViewMessage | PartitionMessage) -> None:
-        """A message of a peer. Whoever was removed from the view is not heard."""
+        """Handles a peer's message; from a removed or lost node, only Announce and Ping."""
         known = sender in self.view.members or not self.view.members
+        known = known and sender not in self.view.lost
         if not known and not isinstance(message, (Announce, Ping)):
             return
         self.heard[sender] = self.now
@@ -211,7 +219,7 @@ class Core:
                 self.proposer.promise(sender, message)
             case Accepted():
                 self.proposer.accepted(sender, message)
-            case Reject():
+            case ProposalRejected():
                 self.proposer.reject(message)
             case Commits():
                 for number, epoch, lsn in message.commits:
@@ -231,27 +239,28 @@ class Core:
             return
         replica = self._replica(message.partition)
         place = replica.place
-        late = isinstance(message, Append | Install) and message.epoch <= place.epoch
+        late = isinstance(message, AppendEntries | Install) and message.epoch <= place.epoch
         if late and not place.holds(self.node):
-            return  # for a learner that is none any more
-        if isinstance(message, Append | Install) and message.since > self.view.version:
-            # By a view on its way to us we may have to forget what we would say that we have.
+            return  # this node is no longer a learner
+        if isinstance(message, AppendEntries | Install) and message.since > self.view.version:
+            # A newer view may make this node discard the partition, so acknowledge nothing before
+            # learning the newer view.
             self._sends.append((sender, Ping(self.view.version)))
             return
         self._busy.add(message.partition)
-        self.stirred.add(message.partition)
+        self.changed_partitions.add(message.partition)
         match message:
             case Seal():
                 replica.seal(sender, message)
-            case Sealed():
+            case SealReply():
                 replica.sealed(sender, message)
             case Fetch():
                 replica.fetch(sender, message)
             case Fetched():
                 replica.fetched(sender, message)
-            case Append():
+            case AppendEntries():
                 replica.append(sender, message)
-            case Appended():
+            case EntriesAppended():
                 replica.appended(sender, message)
             case Need():
                 replica.need(sender, message)
@@ -259,12 +268,12 @@ class Core:
                 replica.install(sender, message)
             case Installed():
                 replica.installed(sender, message)
-            case Fenced():
+            case FencedReply():
                 replica.fenced(sender, message)
         self._note_commit(replica)
 
     def learn(self, view: View) -> None:
-        """A chosen view. Older ones are old news."""
+        """Learns a chosen view; ignores a view that is not newer than the known one."""
         if view.version <= self.view.version:
             return
         self.view = view
@@ -274,33 +283,50 @@ class Core:
         for number, place in enumerate(view.places):
             replica = self._replica(number)
             replica.learn(place, view.min_sync, view.version)
-            self._note_commit(replica)  # a set of one needs nobody's word
+            self._note_commit(replica)  # a set of one commits alone
             self._busy.add(number)
-            self.stirred.add(number)
-            # Who was promised a newer epoch may have been given all this by its primary.
+            self.changed_partitions.add(number)
+            # After a promise of a newer epoch, the data may come from the newer epoch's primary.
             old = place.epoch >= replica.promised
-            if old and not place.holds(self.node) and not replica.empty:
+            keeps = place.holds(self.node) or self.is_lost  # a lost disk may still be useful
+            if old and not keeps and not replica.empty:
                 replica.wipe()
             if replica.role is Role.IDLE:
                 self.pending.drop(number)
 
+    @property
+    def is_lost(self) -> bool:
+        """True if an operator declared this node's disk lost: the node must never serve again."""
+        return self.node in self.view.lost
+
+    def force(self, view: View) -> None:
+        """Writes a view decided by this node alone (``data_loss_recovery.forced``)."""
+        assert view.voters == (self.node,)
+        counter = self.voter.vote.promised[0] + data_loss_recovery.COUNTER_JUMP
+        ballot = (counter, self.boot, self.node)
+        self.voter = Voter(Vote(ballot, ballot, view), self._save_vote)
+        self._save_vote(self.voter.vote)
+        self.proposer = Proposer(self.node, self.boot, counter)
+        self.learn(view)
+        self._sends.extend((node, Announce(view)) for node in view.members if node != self.node)
+
     def serving(self, number: int) -> bool:
-        """Whether this node leads a partition, and its state is all there."""
+        """True if this node is ACTIVE for the partition, with at least ``min_sync`` members."""
         replica = self.replicas.get(number)
         return replica is not None and replica.serving
 
     @property
     def all_settled(self) -> bool:
-        """Whether whatever is known to be committed is in the store's state."""
+        """True if all entries known to be committed are applied to the store's state."""
         return not self._unapplied
 
     def settled(self, number: int) -> bool:
-        """Whether everything in a partition's log is in the store's state."""
+        """True if all entries of the partition's log are applied to the store's state."""
         replica = self.replicas[number]
         return replica.applied == replica.log.end
 
     def propose(self, number: int, changes: list[Change]) -> int:
-        """Changes of one partition's state as one entry; the lsn that `committed` must reach."""
+        """Proposes a partition's changes as one entry; returns the lsn `committed` must reach."""
         puts: list[tuple[bytes, bytes]] = []
         deletes: list[bytes] = []
         bodies: list[tuple[bytes, bytes | None]] = []
@@ -323,21 +349,21 @@ class Core:
         return self.replicas[number].committed
 
     def confirm(self, number: int) -> int:
-        """Asks the others whether this node still leads; the ticket `confirmed` must reach."""
+        """Asks the members to confirm the lead; returns the ticket `confirmed` must reach."""
         return self._confirmations.ask(number)
 
     def confirmed(self, number: int) -> int:
         return self._confirmations.level(number)
 
-    def wish(self, change: views.Change) -> None:
-        """Asks for a change of the view."""
-        self.proposer.wish(change)
+    def propose_change(self, change: views.Change) -> None:
+        """Proposes a change of the view to the register."""
+        self.proposer.propose_change(change)
 
     def end(self, *, hurry: bool = False) -> list[Change]:
-        """The round ends: what is due is said, and all changes are given out to be written.
+        """Ends the round: queues due messages, and returns all changes to be written.
 
-        Committed entries go into the state with a write that is made anyway, or after a while, or
-        at once when somebody waits for it (`hurry`).
+        Committed entries are applied with a write that happens anyway, or at the next tick, or at
+        once if a caller waits for the result (`hurry`).
         """
         quiet = self.now < self._ping_at and self.now < self._again_at and self.proposer.idle
         if quiet and not (hurry or self._sends or self._overlay.dirty):
@@ -362,11 +388,11 @@ class Core:
 
     @property
     def ping_at(self) -> int:
-        """When a message goes to everyone the next time."""
+        """The time of the next ping to all nodes."""
         return self._ping_at
 
     def next_due(self) -> int:
-        """When the core next has something to say by itself."""
+        """The time at which the core next sends messages by itself."""
         due = min(self._ping_at, self._again_at)
         if not self.proposer.idle:
             due = min(due, self._try_until if self.proposer.trying else self._try_at)
@@ -380,7 +406,7 @@ class Core:
     # --- inside ---------------------------------------------------------------------------
 
     def _loop_back(self) -> None:
-        """What this node says to itself is heard in the same round: it is as durable."""
+        """Delivers this node's messages to itself in the same round: one write covers both."""
         while True:
             own = [message for to, message in self._sends if to == self.node]
             if not own:
@@ -410,7 +436,7 @@ class Core:
             proposer.sends.clear()
 
     def _tick(self) -> bool:
-        """Whether it was time to say things again."""
+        """Queues pings and resends messages when due; True if the resend tick was due."""
         if self.now >= self._ping_at:
             self._ping_at = self.now + self.pace.ping
             ping = Ping(self.view.version, self.full)
@@ -429,15 +455,15 @@ class Core:
             if replica.role is Role.IDLE and not replica.asks:
                 self._busy.discard(number)
             else:
-                replica.say_again()
+                replica.resend()
                 self._note_commit(replica)
-        self._confirmations.say_again()
-        self._steward.tend()
+        self._confirmations.resend()
+        self._rebalancer.tend()
         return True
 
     def _ask_for_commits(self) -> None:
-        """A follower behind a cut may have missed the word: entries that stay uncommitted for long
-        are asked about."""
+        """Asks primaries about entries that stay uncommitted for long: a follower behind a network
+        cut may have missed the commit."""
         waiting: dict[int, int] = {}
         for number, replica in self.replicas.items():
             if replica.role is Role.IDLE and replica.log.end > replica.committed:
@@ -448,16 +474,17 @@ class Core:
         self._uncommitted = waiting
 
     def _send_with_pings(self) -> None:
-        """What nobody waits for goes when a message for everyone goes anyway: it is one on the
-        wire, and one for the receiver to wake up for, whatever is in it."""
+        """Sends deferred messages together with the pings: one message on the wire, and one
+        wake-up of the receiver, for all of them."""
         later, self._later = self._later, {}
         self._sends.extend((node, answer) for (node, _), answer in later.items())
         for number in self._busy:
-            self.replicas[number].feed()
+            self.replicas[number].send_to_learners()
         self._tell_commits()
 
     def _tell_commits(self) -> None:
-        """One message for each node, and no answer: what is lost is said with the next entries."""
+        """Sends commit indexes, one message per node, without an answer. The next entries repeat a
+        lost commit index."""
         news: dict[str, list[tuple[int, int, int]]] = {}
         for number in self._busy:
             replica = self.replicas[number]
@@ -468,46 +495,70 @@ class Core:
         for node, commits in news.items():
             self._sends.append((node, Commits(commits)))
 
+    def retire(self, *, hurry: bool = False) -> Handover:
+        """Hands over before this node stops: see ``Rebalancer.retire``."""
+        return self._rebalancer.retire(hurry=hurry)
+
+    def reachable(self, node: str) -> bool:
+        """True if a message from the node arrived within the suspicion timeout."""
+        return node == self.node or self.now - self.heard.get(node, 0) < self.pace.suspect
+
     def alive(self, node: str) -> bool:
-        """Whether it was heard lately; who has said that it stops is gone already."""
-        if node == self.node:
-            return True
-        member = self.view.members.get(node)
-        stopped = member is not None and member.state == "stopped"
-        return not stopped and self.now - self.heard.get(node, 0) < self.pace.suspect
+        """True if the node is reachable and has not announced its stop."""
+        return node == self.node or (self.reachable(node) and not is_stopping(self.view, node))
 
     def met(self, node: str) -> bool:
-        """Whether it was heard lately indeed. Who was not heard yet is given some time before it is
-        suspected; that is no reason to leave anything to it."""
+        """True if the node is alive and has sent a message. A node not heard from yet gets some
+        time before suspicion, but this node does not rely on such a node."""
         return self.alive(node) and self.heard.get(node) != self._awaited.get(node)
 
     def _suspect(self) -> None:
         for node in self.view.members:
             if node not in self.heard:
                 self.heard[node] = self._awaited[node] = self.now
-            if self.alive(node) or self.now < self._suspected.get(node, 0):
+            if self.stopping or self.alive(node) or self.now < self._suspected.get(node, 0):
                 continue
+            live = tuple(n for n in holders(self.view) if n != node and self.met(n))
             epochs = {
                 number: place.epoch
                 for number, place in enumerate(self.view.places)
-                if self.node in place.sync and node in place.sync
+                if self._drops(number, place, node, live)
             }
             if epochs:
                 self._suspected[node] = self.now + self.pace.suspect
-                change = views.suspect(self.node, node, epochs)
-                self.proposer.wish(_unclean(change) if self.mutant.unclean_election else change)
+                change = views.suspect(self.node, node, epochs, live)
+                self.proposer.propose_change(
+                    _unclean(change) if self.planted_bugs.unclean_election else change
+                )
+
+    def _drops(self, number: int, place: ReplicaSet, missing: str, live: tuple[str, ...]) -> bool:
+        """True if this node proposes a sync set without `missing`, a dead or stopping member.
+
+        No set shrinks below `min_sync` while another way keeps as many copies: an active primary
+        replaces the member (``planner.replenish``); a stopping member that still answers may lead,
+        and then does the same; and without a live substitute, a smaller set gains nothing.
+        """
+        if self.node not in place.sync or missing not in place.sync:
+            return False
+        if place.primary == missing and self.reachable(missing):
+            return False  # a stopping primary hands over its leases, and then the lead
+        if len(place.sync) > self.view.min_sync:
+            return True
+        if self.replicas[number].role is Role.ACTIVE or self.reachable(missing):
+            return False
+        return bool(views.substitutes(self.view, place, live))
 
     def _save_vote(self, vote: Vote) -> None:
-        if self.mutant.forgetful_voter and vote.promised[0]:
+        if self.planted_bugs.forgetful_voter and vote.promised[0]:
             return
         self._overlay.put(_VOTE, _encode(vote))
 
-    # --- what replicas have to say (``replica.Outbox``) -------------------------------------
+    # --- calls from replicas (``replica_host.ReplicaHost``) ---------------------------------
 
     def send(self, to: str, message: AnyMessage) -> None:
         self._sends.append((to, message))
 
-    def send_later(self, to: str, message: Appended) -> None:
+    def send_later(self, to: str, message: EntriesAppended) -> None:
         self._later[to, message.partition] = message
 
     def may_install(self, size: int) -> bool:
@@ -527,12 +578,12 @@ class Core:
 
 
 def _unclean(change: views.Change) -> views.Change:
-    """The mutant: where there is a learner, it becomes primary."""
+    """The planted bug: in each set with learners, the first learner becomes primary."""
 
     def unclean(view: View) -> View:
         changed = change(view)
         places = tuple(
-            Place(new.epoch, (new.learners[0], *new.sync), new.learners[1:])
+            ReplicaSet(new.epoch, (new.learners[0], *new.sync), new.learners[1:])
             if new.epoch != old.epoch and new.learners
             else new
             for old, new in zip(view.places, changed.places, strict=True)

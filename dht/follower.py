@@ -1,81 +1,93 @@
-"""What a primary knows of one node that follows it, within one epoch."""
+"""A primary's record of one follower, within one epoch."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from .sending import Sending
+from .snapshot_transfer import SnapshotTransfer
 
-#: What was sent lazily is answered with a ping: so many looks in vain before it is sent again.
+#: Checks without progress before a lazy append is resent: the answer comes with a ping.
 _LATE_LOOKS: Final = 6
-#: How often a commit is told to a follower that gets no entries after it.
+#: How often the primary sends a commit index to a follower that gets no further entries.
 _TELL_TIMES: Final = 3
 
 
 class Follower:
-    __slots__ = ("lazy", "match", "next", "ripe", "sending", "since", "still", "stuck", "told")
+    __slots__ = (
+        "commit_sent",
+        "end_at_last_ping",
+        "lazy",
+        "match",
+        "next",
+        "since",
+        "stalled_ticks",
+        "stuck",
+        "transfer",
+    )
 
     def __init__(self, since: int = 0) -> None:
-        #: The version of the view in which it became a learner; 0 if it follows since the epoch
-        #: began. Whoever ceases to be a learner forgets all he has, and may be one again in the
-        #: same epoch: so what it says is asked for and said with this number.
+        #: The version of the view that made the node a learner; 0 if the node follows since the
+        #: epoch began. A node that ceases to be a learner discards its data, and may become a
+        #: learner again in the same epoch: so requests and answers carry this number.
         self.since = since
-        #: Its log equals ours up to this lsn; None: it has not said yet what it holds.
+        #: The follower's log equals the primary's up to here; None if not known yet.
         self.match: int | None = None
-        #: The first lsn that was not sent to it yet.
+        #: The first lsn not sent yet.
         self.next: int | None = None
-        #: The commit that it was told, and how often.
-        self.told = (-1, 0)
-        #: Its match when something was last said again, and how often it was the same.
+        #: The commit index last sent, and how often.
+        self.commit_sent = (-1, 0)
+        #: `match` at the last check, and how many checks found `match` unchanged.
         self.stuck = -2
-        self.still = 0
-        #: The log's end at the last ping: what came later does not go to a learner yet.
-        self.ripe = 0
-        #: What is under way to it, if anything, is answered when there is a ping anyway.
+        self.stalled_ticks = 0
+        #: The log's end at the last ping: later entries do not go to a learner yet.
+        self.end_at_last_ping = 0
+        #: The answer to the append in flight, if any, comes with a ping.
         self.lazy = False
-        #: The state on its way to it, if it needs all of it.
-        self.sending: Sending | None = None
+        #: The snapshot transfer to the follower, if one is in progress.
+        self.transfer: SnapshotTransfer | None = None
 
     @property
     def level(self) -> int:
-        """As far as it is known to have the log."""
+        """The last lsn that the follower is known to have; 0 if not known."""
         return self.match or 0
 
     def has(self, lsn: int) -> None:
-        """It has said that its log equals ours up to there."""
-        self.sending = None
+        """Records that the follower's log equals the primary's up to `lsn`."""
+        self.transfer = None
         self.match = max(self.level, lsn)
         if self.next is None or self.next <= self.match:
             self.next = self.match + 1
 
     def is_to_hear(self, committed: int) -> bool:
-        """Whether it is level and is to be told of a commit, which is noted: some times, because
-        that is not answered, and may be lost."""
-        told, times = self.told
+        """True if the follower has the committed entries and is due for the commit index; counts
+        the call as a send. Sent several times, because there is no answer and a send may be lost.
+        """
+        commit_sent, times = self.commit_sent
         if self.match is None or self.match < committed:
-            return False  # it hears of it with the entries
-        if told >= committed and times >= _TELL_TIMES:
+            return False  # the entries carry the commit index
+        if commit_sent >= committed and times >= _TELL_TIMES:
             return False
-        self.told = committed, times + 1 if told == committed else 1
+        self.commit_sent = committed, times + 1 if commit_sent == committed else 1
         return True
 
     def is_late(self, end: int) -> bool:
-        """Whether it got no further since this was last asked, and should have."""
+        """True if the follower made no progress since the last check, and should have."""
         before, self.stuck = self.stuck, -1 if self.match is None else self.match
         if self.match is None:
             return True
         if self.match >= end or self.match != before:
-            self.still = 0
+            self.stalled_ticks = 0
             return False
-        self.still += 1
-        return not self.lazy or self.still >= _LATE_LOOKS
+        self.stalled_ticks += 1
+        return not self.lazy or self.stalled_ticks >= _LATE_LOOKS
 
     @property
     def under_way(self) -> bool:
-        """Whether something was sent to it that it has not answered."""
+        """True if a message to the follower is unanswered."""
         return self.match is None or self.next is None or self.next > self.match + 1
 
     def lag(self, end: int, under_way: int) -> int:
-        """How far it is behind the log's end; so many entries may just be under way to it."""
+        """Entries that the follower is behind `end`; 0 if at most `under_way`, the entries that may
+        be in flight."""
         lag = end - self.level
         return lag if self.match is None or lag > under_way else 0

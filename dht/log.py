@@ -1,14 +1,14 @@
-"""A partition's log: entries numbered without a gap, each with the epoch that made it.
+"""A partition's log: entries numbered without a gap, each with the epoch of its primary.
 
-An entry is what one round changes in a partition's state: keys with their new values, and keys that
-are gone. Payloads (``bodies``) are large and never change, so they are not written twice: an entry
-names them and they stand in the store under their own keys from the moment it is appended; the
-heads that make them count are written when the entry is *applied*, once it is committed.
+An entry holds the changes of one round to a partition's state: keys with new values, and deleted
+keys. Payloads (``bodies``) are large and never change, so the log does not write payloads twice: an
+entry names its payloads, which are in the store under their own keys from the append on. The heads
+that make the payloads count are written when the entry is *applied*, after the commit.
 
-Two logs that have the same (lsn, epoch) somewhere are equal up to there, because an epoch has one
-primary and that numbers each entry once. So a log's *lineage*, the first lsn of each epoch in it,
-is enough to find how far two logs agree. Entries that are applied are dropped from the front; the
-last one that was dropped is the *base*, and the lineage begins with it.
+Two logs with the same (lsn, epoch) at some position are equal up to there, because an epoch has one
+primary, which numbers each entry once. So a log's *lineage*, the first lsn of each epoch in the
+log, is enough to find how far two logs agree. Applied entries are dropped from the front; the last
+dropped entry is the *base*, and the lineage begins with the base.
 """
 
 from __future__ import annotations
@@ -25,16 +25,18 @@ from weft.persistence.overlay import Overlay
 from .messages import Entry, Lineage
 
 _EPOCH_BYTES: Final = 8
-#: Bytes of entries in one message, about: a single entry may be larger.
+#: Approximate bytes of entries in one message: a single entry may be larger.
 SHIP_BYTES_MAX: Final = 4 << 20
+#: Applied entries kept for followers that are only a little behind.
+KEEP_MAX: Final = 4096
 
 
 class Changes(msgspec.Struct, array_like=True, frozen=True):
-    """What an entry does. Values are sealed records, as they stand in the store."""
+    """The changes of an entry. Values are sealed records, in the form of the store."""
 
     puts: list[tuple[bytes, bytes]]
     deletes: list[bytes]
-    #: Keys of payloads that it brings.
+    #: Keys of the entry's payloads.
     bodies: list[bytes]
 
 
@@ -48,7 +50,7 @@ class Log:
         self._overlay = overlay
         self.lineage: Lineage = [(0, 0)]
         self.end = 0
-        #: Entries that are not applied yet, to be applied and shipped without reading the disk.
+        #: Entries not applied yet, kept in memory to apply and send without reading the disk.
         self._fresh: dict[int, Entry] = {}
 
     @property
@@ -56,7 +58,7 @@ class Log:
         return self.lineage[0][1]
 
     def recover(self, base: int, base_epoch: int) -> None:
-        """Reads it back, and sees that nothing is missing in between."""
+        """Reads the log from the store. Raises StoreDamaged if an entry in between is missing."""
         self.lineage, self.end = [(base_epoch, base)], base
         for key, data in self._overlay.scan(*layout.log_range(self._partition, base)):
             lsn = layout.unpack_log(key)
@@ -72,7 +74,7 @@ class Log:
         return last_of(self.lineage, self.end)
 
     def epoch_at(self, lsn: int) -> int:
-        """The epoch of an entry; it is known from the base on."""
+        """The epoch of an entry; known from the base on."""
         assert self.base <= lsn <= self.end
         for epoch, first in reversed(self.lineage):
             if lsn >= first:
@@ -80,7 +82,7 @@ class Log:
         raise AssertionError("the lineage begins with the base")
 
     def has(self, lsn: int, epoch: int) -> bool:
-        """Whether this log is equal to one with such an entry, up to there."""
+        """True if this log equals, up to `lsn`, any log with the entry (lsn, epoch)."""
         return self.base <= lsn <= self.end and self.epoch_at(lsn) == epoch
 
     def append(self, epoch: int, data: bytes, bodies: list[tuple[bytes, bytes | None]]) -> int:
@@ -95,7 +97,7 @@ class Log:
         return lsn
 
     def take(self, entries: Sequence[Entry]) -> None:
-        """Entries of the primary's log. What is here already stays; what contradicts is cut off."""
+        """Adds the primary's entries. Equal entries stay; conflicting entries are cut off."""
         for lsn, epoch, data, bodies in entries:
             if lsn <= self.end:
                 if lsn <= self.base or self.epoch_at(lsn) == epoch:
@@ -105,7 +107,7 @@ class Log:
             self.append(epoch, data, bodies)
 
     def cut(self, first: int) -> None:
-        """Drops the entries from `first` on: they were never acknowledged."""
+        """Drops the entries from `first` on, which were never acknowledged."""
         assert first > self.base, "what is applied was acknowledged"
         for lsn in range(first, self.end + 1):
             for body in self.changes(lsn).bodies:
@@ -117,11 +119,11 @@ class Log:
             self.lineage.pop()
 
     def applied(self, lsn: int) -> None:
-        """The entry is in the state now, and need not be kept at hand."""
+        """Frees an applied entry's copy in memory."""
         self._fresh.pop(lsn, None)
 
     def trim(self, last: int) -> None:
-        """Drops entries up to `last` from the front: all of them are applied."""
+        """Drops entries up to `last` from the front; all of these are applied."""
         if last <= self.base:
             return
         epoch = self.epoch_at(last)
@@ -131,7 +133,7 @@ class Log:
         self.lineage = [(epoch, last), *kept]
 
     def restart(self, lsn: int, epoch: int) -> None:
-        """An empty log that goes on after `lsn`, whose state is in the store."""
+        """Empties the log, which continues after `lsn`; the state as of `lsn` is in the store."""
         for key, _ in self._overlay.scan(*layout.log_range(self._partition, 0)):
             self._overlay.delete(key)
         for fresh in self._fresh:
@@ -174,14 +176,14 @@ class Log:
 
 
 def last_of(lineage: Lineage, end: int) -> tuple[int, int]:
-    """(epoch, lsn) of the last entry of a log: the greater, the more it holds."""
+    """(epoch, lsn) of a log's last entry: the greater pair is the more advanced log."""
     return (lineage[-1][0] if lineage else 0, end)
 
 
 def agree(left: Lineage, left_end: int, right: Lineage, right_end: int) -> int | None:
-    """The last lsn up to which two logs are equal; None when one begins after the other's end.
+    """The last lsn up to which two logs are equal; None if one log begins after the other's end.
 
-    The newest epoch that both have decides: its entries were numbered by one primary.
+    The newest epoch in both logs decides: one primary numbered all entries of an epoch.
     """
     first = {epoch: number for number, (epoch, _) in enumerate(left)}
     for number in range(len(right) - 1, -1, -1):

@@ -1,8 +1,8 @@
-"""What nodes say to each other about the view and about partitions.
+"""Messages between nodes, about the view, partitions and queues.
 
-All of them are idempotent: each may be lost, delayed, doubled or overtaken, and is answered from
-the receiver's state as it is then. Frames carry the cluster's id and the sender's name; a node
-that is not in the view, or no longer, is not answered.
+All messages are idempotent: a message may be lost, delayed, duplicated or reordered, and the
+receiver answers from its current state. Frames carry the cluster's id and the sender's name; a node
+that is not, or no longer, in the view gets no answer.
 """
 
 from __future__ import annotations
@@ -13,114 +13,114 @@ from weft.proto import wire
 
 from .view import View
 
-#: (counter, boot, node): a boot is raised at each start, so no ballot is ever used twice.
+#: (counter, boot, node): each start raises the boot, so no ballot is ever used twice.
 Ballot = tuple[int, int, str]
-#: The epochs of a log and the first lsn of each, in order; it begins with the log's base.
+#: The epochs of a log and the first lsn of each, in order, beginning with the log's base.
 Lineage = list[tuple[int, int]]
-#: (lsn, epoch, changes, payloads by key: None for one that is gone again).
+#: (lsn, epoch, changes, payloads by key: None for a payload deleted since).
 Entry = tuple[int, int, bytes, list[tuple[bytes, bytes | None]]]
 #: A key and its sealed value.
 Row = tuple[bytes, bytes]
 
 
-class Message(msgspec.Struct, array_like=True, frozen=True):
+class PeerMessage(msgspec.Struct, array_like=True, frozen=True):
     """Base of all messages between nodes."""
 
 
 # --- the register that holds the view ---------------------------------------------------------
 
 
-class Prepare(Message, frozen=True, tag="prepare"):
+class Prepare(PeerMessage, frozen=True, tag="prepare"):
     ballot: Ballot
 
 
-class Promise(Message, frozen=True, tag="promise"):
+class Promise(PeerMessage, frozen=True, tag="promise"):
     ballot: Ballot
     accepted: Ballot
     view: View
 
 
-class Accept(Message, frozen=True, tag="accept"):
+class Accept(PeerMessage, frozen=True, tag="accept"):
     ballot: Ballot
     view: View
 
 
-class Accepted(Message, frozen=True, tag="accepted"):
+class Accepted(PeerMessage, frozen=True, tag="accepted"):
     ballot: Ballot
 
 
-class Reject(Message, frozen=True, tag="reject"):
-    """`ballot` was refused: `promised` is higher."""
+class ProposalRejected(PeerMessage, frozen=True, tag="reject"):
+    """The voter refuses `ballot`: `promised` is higher."""
 
     ballot: Ballot
     promised: Ballot
 
 
-class Announce(Message, frozen=True, tag="announce"):
-    """A view that was chosen."""
+class Announce(PeerMessage, frozen=True, tag="announce"):
+    """A chosen view."""
 
     view: View
 
 
-class Ping(Message, frozen=True, tag="ping"):
-    """I am here, and know this version of the view."""
+class Ping(PeerMessage, frozen=True, tag="ping"):
+    """The sender is alive, and knows `version` of the view."""
 
     version: int
-    #: My disk is at its reserve: no more pushes, please.
+    #: The sender's disk is at its reserve and takes no more pushes.
     full: bool = False
 
 
 # --- partitions -------------------------------------------------------------------------------
 
 
-class Seal(Message, frozen=True, tag="seal"):
-    """Promise me `epoch`, and say what you hold."""
+class Seal(PeerMessage, frozen=True, tag="seal"):
+    """A new primary asks for a promise of `epoch` and for the extent of the receiver's log."""
 
     partition: int
     epoch: int
 
 
-class Sealed(Message, frozen=True, tag="sealed"):
+class SealReply(PeerMessage, frozen=True, tag="sealed"):
     partition: int
     epoch: int
     lineage: Lineage
     end: int
 
 
-class Fetch(Message, frozen=True, tag="fetch"):
-    """A new primary asks the member with the longest log for what it lacks itself."""
+class Fetch(PeerMessage, frozen=True, tag="fetch"):
+    """A new primary asks the member with the most advanced log for missing entries."""
 
     partition: int
     epoch: int
     first: int
 
 
-class Fetched(Message, frozen=True, tag="fetched"):
+class Fetched(PeerMessage, frozen=True, tag="fetched"):
     partition: int
     epoch: int
     previous: tuple[int, int]  # (lsn, epoch) of the entry before the first
     entries: list[Entry]
 
 
-class Append(Message, frozen=True, tag="append"):
-    """The primary's entries after `previous`; what contradicts them is cut off."""
+class AppendEntries(PeerMessage, frozen=True, tag="append"):
+    """The primary's entries after `previous`; the receiver cuts off conflicting entries."""
 
     partition: int
     epoch: int
     previous: tuple[int, int]
     entries: list[Entry]
-    #: What is committed, and so may be applied.
+    #: The commit index: entries up to here may be applied.
     committed: int
-    #: What no follower will ask for again, and so may be dropped once it is applied.
+    #: No follower asks for entries up to here again: droppable once applied.
     trim: int
-    #: The version of the view in which the receiver became a learner, if that was in this epoch.
+    #: The version of the view that made the receiver a learner, if in the same epoch; else 0.
     since: int = 0
-    #: Nobody waits for the answer: it may go with the next ping.
+    #: The primary does not wait for the answer, which may go with the next ping.
     lazy: bool = False
 
 
-class Appended(Message, frozen=True, tag="appended"):
-    """My log equals yours up to `lsn`, durably; `since` as it was asked for."""
+class EntriesAppended(PeerMessage, frozen=True, tag="appended"):
+    """The follower's log durably equals the primary's up to `lsn`; `since` is the request's."""
 
     partition: int
     epoch: int
@@ -128,14 +128,14 @@ class Appended(Message, frozen=True, tag="appended"):
     since: int = 0
 
 
-class Commits(Message, frozen=True, tag="commits"):
-    """What has been committed of some partitions since you last heard: (partition, epoch, lsn)."""
+class Commits(PeerMessage, frozen=True, tag="commits"):
+    """Commit indexes that are new to the receiver, as (partition, epoch, lsn)."""
 
     commits: list[tuple[int, int, int]]
 
 
-class Need(Message, frozen=True, tag="need"):
-    """I do not have your `previous`; this is what I hold."""
+class Need(PeerMessage, frozen=True, tag="need"):
+    """The follower lacks the primary's `previous`, and reports the extent of its own log."""
 
     partition: int
     epoch: int
@@ -143,10 +143,10 @@ class Need(Message, frozen=True, tag="need"):
     end: int
 
 
-class Install(Message, frozen=True, tag="install"):
-    """A piece of the state as it was at `at` (lsn, epoch), for a learner that needs all of it.
+class Install(PeerMessage, frozen=True, tag="install"):
+    """A piece of the state as of `at` (lsn, epoch), for a learner that needs the whole state.
 
-    The first piece (`number` 0) replaces whatever is there; the last one makes it a replica.
+    The first piece (`number` 0) replaces the learner's state; the last one completes the replica.
     """
 
     partition: int
@@ -156,35 +156,36 @@ class Install(Message, frozen=True, tag="install"):
     rows: list[Row]
     last: bool
     since: int = 0
-    #: Which of the primary's sendings it belongs to.
-    sending: int = 0
+    #: The number of the snapshot transfer, counted by the primary.
+    transfer: int = 0
 
 
-class Installed(Message, frozen=True, tag="installed"):
-    """I have this piece, durably; a number below 0: I have none of it, begin again."""
+class Installed(PeerMessage, frozen=True, tag="installed"):
+    """The learner has the piece durably; a number below 0: the learner has none, begin again."""
 
     partition: int
     epoch: int
     lsn: int
     number: int
-    sending: int = 0
+    transfer: int = 0
 
 
-class Fenced(Message, frozen=True, tag="fenced"):
-    """I have promised a newer epoch."""
+class FencedReply(PeerMessage, frozen=True, tag="fenced"):
+    """The sender has promised the newer epoch `epoch`."""
 
     partition: int
     epoch: int
 
 
-class Confirm(Message, frozen=True, tag="confirm"):
-    """Do I still lead these, as far as you have promised? (partition, epoch, ticket) each."""
+class Confirm(PeerMessage, frozen=True, tag="confirm"):
+    """The primary asks if the receiver's promises still allow the lead: (partition, epoch, ticket)
+    each."""
 
     questions: list[tuple[int, int, int]]
 
 
-class Confirmed(Message, frozen=True, tag="confirmed"):
-    """I have promised nobody else these, up to the moment at which I was asked."""
+class Confirmed(PeerMessage, frozen=True, tag="confirmed"):
+    """Up to the moment of the question, the sender has promised no newer epoch for any of these."""
 
     answers: list[tuple[int, int, int]]
 
@@ -192,24 +193,27 @@ class Confirmed(Message, frozen=True, tag="confirmed"):
 # --- queues over nodes --------------------------------------------------------------------------
 
 
-class Ask(Message, frozen=True, tag="ask"):
-    """A request that a node makes of another one, for itself or for one of its clients."""
+class PeerRequest(PeerMessage, frozen=True, tag="ask"):
+    """A request of one node to another, for the node itself or for one of its clients."""
 
     rid: int
     request: wire.AnyRequest
     payload: list[bytes]
+    #: (node, rid): the sender forwards the request for this node, which gets the answer under its
+    #: own rid. A receiver of a version without the field answers the sender, which relays.
+    reply_to: tuple[str, int] | None = None
 
 
-class Reply(Message, frozen=True, tag="reply"):
+class PeerReply(PeerMessage, frozen=True, tag="reply"):
     rid: int
     answer: wire.AnyAnswer
     payload: list[bytes]
 
 
-class Stock(Message, frozen=True, tag="stock"):
-    """What this node has ready of queues whose metadata list the receiver keeps.
+class StockAnnouncement(PeerMessage, frozen=True, tag="stock"):
+    """The sender's ready messages, by queue, for queues with a metadata list at the receiver.
 
-    A later one (by boot and number) replaces an earlier one; a queue that is not named is empty.
+    A later announcement (by boot and number) replaces an earlier one; an unnamed queue is empty.
     """
 
     boot: int
@@ -217,15 +221,24 @@ class Stock(Message, frozen=True, tag="stock"):
     ready: dict[str, int]
 
 
-#: About the view, or about many partitions at once.
+#: Messages about the view, or about many partitions at once.
 ViewMessage = (
-    Prepare | Promise | Accept | Accepted | Reject | Announce | Ping
+    Prepare | Promise | Accept | Accepted | ProposalRejected | Announce | Ping
     | Confirm | Confirmed | Commits
 )  # fmt: skip
 PartitionMessage = (
-    Seal | Sealed | Fetch | Fetched | Append | Appended | Need | Install | Installed | Fenced
+    Seal
+    | SealReply
+    | Fetch
+    | Fetched
+    | AppendEntries
+    | EntriesAppended
+    | Need
+    | Install
+    | Installed
+    | FencedReply
 )
-QueueMessage = Ask | Reply | Stock
+QueueMessage = PeerRequest | PeerReply | StockAnnouncement
 AnyMessage = ViewMessage | PartitionMessage | QueueMessage
 
 encode = msgspec.msgpack.Encoder().encode

@@ -1,7 +1,7 @@
-"""Where things go: every key has one partition, found by hashing, with no question asked.
+"""Placement: hashing maps every key to one partition, without asking another node.
 
-This is ZHT's zero-hop routing (paper 4, section 4.2.1): the number of partitions is fixed when the
-cluster is made, so the hash never changes; only the owner of a partition does.
+ZHT's zero-hop routing (paper 4, section 4.2.1): the number of partitions is fixed when the cluster
+is made, so the hash of a key never changes; only the owner of a partition does.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import struct
 
 import xxhash
 
-#: Partitions of a new cluster. Fixed for its life.
+#: Partitions of a new cluster. Fixed for the cluster's life.
 PARTITIONS = 256
 
 _batch = struct.Struct(">QQ")
@@ -18,15 +18,15 @@ _WORD = (1 << 64) - 1
 
 
 def of_batch(producer: int, batch: int, partitions: int) -> int:
-    """A batch's partition: a fresh hash for each, which spreads a queue over all nodes."""
-    name = _batch.pack(producer & _WORD, batch & _WORD)  # whatever a caller says they are
+    """A batch's partition: each batch hashes afresh, which spreads a queue over all nodes."""
+    name = _batch.pack(producer & _WORD, batch & _WORD)  # callers may pass any integers
     return xxhash.xxh3_64_intdigest(name) % partitions
 
 
 def of_push(
     queue: str, ordered: bool, producer: int, batch: int, dedup_key: str | None, partitions: int
 ) -> int:
-    """Where a push goes: an ordered queue is all in one place, a dedup key always in the same."""
+    """A push's partition: one for a whole ordered queue, and always the same for a dedup key."""
     if ordered:
         return of_text(queue, partitions)
     if dedup_key is not None:

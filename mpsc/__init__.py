@@ -13,8 +13,8 @@ from .window import Counts, Window
 
 if TYPE_CHECKING:
     from .gateway import Gateway, open
+    from .gateway_loop import Totals
     from .receiver import Receiver
-    from .rounds import Totals
     from .sender import Sender
 
 __all__ = [
@@ -39,7 +39,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    # Only the gateway needs Weft's client: who uses the queues alone does not load it.
+    # Only the gateway needs Weft's client: programs that use the queues alone do not load it.
     if name in ("Gateway", "Receiver", "Sender", "Totals", "open"):
         from . import gateway
 

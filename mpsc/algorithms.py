@@ -1,4 +1,4 @@
-"""The queues by name, and how their ends are made."""
+"""The queue algorithms by name, and the constructors of their ends."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from .window import Window
 
 @dataclass(frozen=True, slots=True)
 class Algorithm:
-    """One queue: the size of its segments and its two ends."""
+    """One algorithm: the size of its segments and its two ends."""
 
     name: str
     segment_bytes: Callable[[Shape, int], int]
     enqueuer: Callable[[Window, Shape], Enqueuer]
     dequeuer: Callable[[Window, Shape], Dequeuer]
-    #: Every operation ends in a bounded number of its own steps, whatever the other ranks do.
+    #: Every operation ends in a bounded number of its own steps, independent of the other ranks.
     wait_free: bool = True
 
 

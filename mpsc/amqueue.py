@@ -2,19 +2,18 @@
 
     dequeuer's own words: QueueNum | Writers[2] | Offset[2] | Data[2][capacity cells]
 
-Two buffers at the dequeuer: enqueuers write into the one that QueueNum names, the dequeuer
-drains the other. An enqueuer registers in ``Writers`` of the active buffer, reserves cells by
-adding to ``Offset``, writes, and signs off. A closed buffer has BIG taken from its Writers, so
-that a fetched value below zero tells a late enqueuer to sign off and look again.
+Two buffers at the dequeuer: enqueuers write into the buffer named by QueueNum, the dequeuer drains
+the other. An enqueuer registers in ``Writers`` of the active buffer, reserves cells by adding to
+``Offset``, writes, and deregisters. A closed buffer has BIG subtracted from its Writers, so that a
+fetched value below zero tells a late enqueuer to deregister and retry.
 
-Corrected (ERRATA 5.12): the dequeuer closes and opens by adding -BIG and +BIG, never by storing
-0, which would forget the enqueuers that are just signing off a refused registration; a drained
-buffer stays closed until the next swap; a registration is accepted when the fetched value is >=
-0.
+Corrected (ERRATA 5.12): the dequeuer closes and opens by adding -BIG and +BIG, never by storing 0,
+which would lose the enqueuers that are deregistering after a refusal; a drained buffer stays closed
+until the next swap; a registration is accepted when the fetched value is >= 0.
 
-- A dequeue waits for every enqueuer that is registered: one that stalls stops it, one that dies
-  stops it for ever. An enqueue repeats while it meets closed buffers: neither end is wait-free.
-- Offset may run past the capacity: what was reserved there was refused as "full".
+- A dequeue waits for every registered enqueuer: one that stalls blocks the dequeue, one that dies
+  blocks it for ever. An enqueue repeats while it meets closed buffers: neither end is wait-free.
+- Offset may run past the capacity: reservations there were refused as "full".
 
 Cost (ERRATA 5.11): enqueue 5R uncontended, dequeue 0R.
 """
@@ -33,12 +32,12 @@ from .scratch import Scratch
 from .shape import SEGMENT_BYTES_MAX, Shape
 from .window import WORD_BYTES, Window
 
-#: More than all registrations that can be under way at once: every rank has at most one.
+#: More than all registrations in flight at once: every rank has at most one.
 BIG: Final = 2**40
 
 
 def _give_way() -> None:
-    """Between two looks at a word that another rank must change first."""
+    """Yields the core between two polls of a word that another rank must change first."""
     time.sleep(0)
 
 
@@ -61,7 +60,7 @@ def segment_bytes(shape: Shape, rank: int) -> int:
 
 
 class AmEnqueuer(Enqueuer):
-    """Register, reserve, write, sign off."""
+    """Register, reserve, write, deregister."""
 
     def __init__(self, window: Window, shape: Shape, pause: Callable[[], None] = _give_way) -> None:
         super().__init__(window, shape)
@@ -143,7 +142,7 @@ class AmDequeuer(Dequeuer):
         return items
 
     def _swap(self, old: int) -> None:
-        """Close the buffer that was active, then open the other."""
+        """Closes the active buffer, then opens the other."""
         window, places, me = self._window, self._places, self._window.rank
         window.fetch_add(me, places.writers[old], -BIG)
         window.fetch_add(me, places.writers[1 - old], BIG)

@@ -1,9 +1,9 @@
-"""How an item lies in memory: a cell of whole words, one size for all cells of a queue.
+"""The memory layout of an item: a cell of whole words, one size for all cells of a queue.
 
     stamp (8 bytes) | length (8 bytes, only if sizes vary) | body | padding to a whole word
 
-One size makes an index an address, and lets numpy take a thousand cells apart at once: nothing
-below touches items one by one except to cut variable bodies to length.
+With one size an index is an address, and numpy can split a thousand cells at once: nothing below
+touches items one by one except to cut variable bodies to length.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Cells:
         )
 
     def check(self, item: bytes) -> None:
-        """Refuse an item that has no place in a cell."""
+        """Raises an error if the item does not fit into a cell."""
         if len(item) > self._item_bytes:
             raise TooLarge(
                 f"an item of {len(item)} bytes in a queue of item_bytes={self._item_bytes}: "
@@ -57,7 +57,7 @@ class Cells:
             )
 
     def pack(self, item: bytes, stamp: int) -> bytes:
-        """One cell, without padding: only what is used is sent."""
+        """One cell, without padding: only the used bytes are sent."""
         if self._variable:
             return _STAMP_LENGTH.pack(stamp, len(item)) + item
         return _STAMP.pack(stamp) + item
@@ -82,7 +82,7 @@ class Cells:
         return np.frombuffer(raw, np.int64).reshape(-1, self.words)
 
     def bodies(self, records: Records) -> list[bytes]:
-        """The items of records, in their order."""
+        """The items of records, in the order of the records."""
         if not len(records):
             return []
         cells = np.ascontiguousarray(records).view(self._dtype).reshape(-1)
@@ -92,7 +92,7 @@ class Cells:
         lengths = cells["length"]
         size = int(lengths[0])
         if size and (lengths == size).all():
-            # Most programs send items of one size: then each is cut out once, and not twice.
+            # Most programs send items of one size: then each item is cut out once, not twice.
             same: list[bytes] = cells.view(self._of_size(size))["body"].tolist()
             return same
         bodies: list[bytes] = cells["body"].tolist()
@@ -100,7 +100,7 @@ class Cells:
         return [body[:size] for body, size in zip(bodies, sizes, strict=True)]
 
     def _of_size(self, size: int) -> np.dtype[Any]:
-        """Cells whose bodies all have this size."""
+        """The cell type of cells with bodies of one size."""
         return np.dtype(
             {
                 "names": ["body"],

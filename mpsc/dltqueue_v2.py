@@ -1,9 +1,9 @@
 """dLTQueueV2: dLTQueue with a constant number of remote operations (paper, section 4.4).
 
 Two changes. Min_timestamp lives at the dequeuer, so a dequeue has no remote operation but on the
-ring. And an enqueue that finds an older item of its own at the front of the ring is done: the
-tree need not know of items behind the front. The skip is taken when the front's stamp and the
-own stamp *differ*, as procedure 26 has it; the sentence below it says the opposite (ERRATA
+ring. And an enqueue that finds an older item of its own at the front of the ring is done: the tree
+need not know of items behind the front. The skip is taken when the front's stamp and the item's own
+stamp *differ*, as procedure 26 has it; the sentence below procedure 26 says the opposite (ERRATA
 5.10).
 
 Cost (ERRATA 5.11): enqueue 3R + 2L behind other items of the same enqueuer, else logarithmic;
@@ -36,7 +36,7 @@ class DltV2Enqueuer(DltEnqueuer):
 
 
 class DltV2Dequeuer(DltDequeuer):
-    """The dequeuer of dLTQueue, with Min_timestamp at hand."""
+    """The dequeuer of dLTQueue, with a local Min_timestamp."""
 
     def _make_tree(self) -> Tree:
         tree = Tree(self._window, self._shape, stamps_at_dequeuer(self._shape))

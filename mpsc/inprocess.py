@@ -1,8 +1,8 @@
 """A window inside one process: ranks are objects, or threads, that share bytearrays.
 
 For tests, for examples without MPI, and as the memory under the explorer. A lock per window set
-makes each operation atomic, so ranks may be threads; puts and gets are simply done at once,
-which the promises allow.
+makes each operation atomic, so ranks may be threads; puts and gets are complete at once, which the
+promises allow.
 """
 
 from __future__ import annotations
@@ -46,6 +46,9 @@ class InProcessWindow:
         self._lock = segments.lock
         self.rank = rank
         self.counts = Counts()
+
+    def outlives(self, target: int) -> bool:
+        return True
 
     def load(self, target: int, word: int) -> int:
         self._count(target, 1)
@@ -93,7 +96,7 @@ class InProcessWindow:
             into.cast("B")[:] = self._segments.read(target, word, into.nbytes)
 
     def flush(self, target: int) -> None:
-        """Nothing is ever late here."""
+        """Nothing to do: puts and gets are complete at once."""
 
     def _count(self, target: int, operations: int) -> None:
         if target == self.rank:

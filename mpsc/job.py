@@ -8,7 +8,7 @@
             job.enqueuer.enqueue(b"...")
             job.enqueuer.close()
 
-Making and freeing it are collective; nothing in between is.
+Creating and freeing a job are collective; nothing in between is.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Job:
-    """One rank's part in a queue: it has an enqueuer, or it is the dequeuer."""
+    """One rank's part in a queue: either an enqueuer, or the dequeuer."""
 
     def __init__(
         self, window: MpiWindow, shape: Shape, enqueuer: Enqueuer | None, dequeuer: Dequeuer | None
@@ -45,7 +45,7 @@ class Job:
         return self._enqueuer
 
     def close(self) -> None:
-        """Collective: an enqueuer says that it is done; all wait for all, and free the memory."""
+        """Collective: closes the enqueuer, waits for all ranks and frees the memory."""
         if self._enqueuer is not None:
             self._enqueuer.close()
         self.window.free()
@@ -74,8 +74,11 @@ def create(
     variable: bool = False,
     direct: bool = True,
 ) -> Job:
-    """Collective: make a queue among the ranks of ``comm``, all with the same arguments. With
-    ``direct`` off, ranks of one machine reach each other as those of two do: through MPI alone."""
+    """Collective: creates a queue among the ranks of ``comm``, all with the same arguments.
+
+    With ``direct`` off, ranks of one machine reach each other as ranks of two do: through MPI
+    alone.
+    """
     try:
         from .mpi import MpiWindow
     except ImportError as error:

@@ -1,14 +1,14 @@
-"""The two ends that every queue here has, whatever its algorithm.
+"""The two ends of every queue, independent of the algorithm.
 
-- ``enqueue`` answers False and ``enqueue_many`` a smaller number when there is no room: a full
-  queue is an answer, and the items not taken may be offered again.
-- ``dequeue`` answers None and ``dequeue_many`` an empty list when nothing is there.
-- ``close`` says that this enqueuer is done; ``drained`` is true once all enqueuers are done and
-  all they enqueued was delivered. An enqueuer that died never says so: ``abandon`` says it for
-  it.
+- ``enqueue`` returns False and ``enqueue_many`` a smaller number when there is no room: a full
+  queue is a normal result, and the remaining items may be offered again.
+- ``dequeue`` returns None and ``dequeue_many`` an empty list when the queue is empty.
+- ``close`` marks the enqueuer as done; ``drained`` is true once all enqueuers are done and all
+  enqueued items were delivered. An enqueuer that died never closes: ``abandon`` closes in its
+  place.
 
-Making an end writes the initial values of the words that live in its own segment. So all ranks
-make their end first, then wait for each other once, then begin.
+Creating an end writes the initial values of the words in its own segment. So all ranks create their
+end first, then wait for each other once, then begin.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class Enqueuer(ABC):
         self._cells = Cells(shape.item_bytes, shape.variable)
         self._number = shape.number(window.rank)
         self._open = True
-        #: The size that needs no check.
+        #: The item size that needs no check; -1 if sizes vary.
         self._fixed = -1 if shape.variable else shape.item_bytes
 
     def enqueue(self, item: bytes) -> bool:
-        """Put an item at the end of the queue; False: full."""
+        """Puts an item at the end of the queue; False if the queue is full."""
         if not self._open:
             self._check_open()
         if len(item) != self._fixed:
@@ -47,14 +47,16 @@ class Enqueuer(ABC):
         return self._append_one(item)
 
     def enqueue_many(self, items: Sequence[bytes]) -> int:
-        """Enqueue, in order, as many as there was room for at one moment; how many that was."""
+        """Enqueues, in order, as many items as there was room for at one moment; returns the
+        number.
+        """
         self._check_open()
         for item in items:
             self._cells.check(item)
         return self._append_some(items) if items else 0
 
     def close(self) -> None:
-        """This enqueuer is done. Closing twice is harmless."""
+        """Marks the enqueuer as done. Closing twice is harmless."""
         if self._open:
             self._open = False
             word = self._shape.closed + self._number
@@ -81,10 +83,10 @@ class Dequeuer(ABC):
 
     @abstractmethod
     def dequeue(self) -> bytes | None:
-        """The item at the head of the queue; None: empty."""
+        """Removes and returns the item at the head of the queue; None if the queue is empty."""
 
     def dequeue_many(self, count_max: int) -> list[bytes]:
-        """Up to ``count_max`` items from the head; fewer does not mean that no more are there."""
+        """Up to ``count_max`` items from the head; a shorter list does not mean an empty queue."""
         check_range("count_max", count_max, 1, SEGMENT_BYTES_MAX)
         items: list[bytes] = []
         while len(items) < count_max and (item := self.dequeue()) is not None:
@@ -93,11 +95,11 @@ class Dequeuer(ABC):
 
     @abstractmethod
     def backlog(self) -> int:
-        """How many items wait to be dequeued; others may arrive while it counts."""
+        """The number of items waiting to be dequeued; others may arrive during the count."""
 
     def drained(self) -> bool:
-        """Every enqueuer is closed or abandoned, and everything was dequeued."""
-        # In this order: a closed enqueuer adds nothing, so an empty queue after it is final.
+        """True if every enqueuer is closed or abandoned, and everything was dequeued."""
+        # In this order: a closed enqueuer adds nothing, so an empty queue afterwards is final.
         return not self.waiting_for() and self.backlog() == 0
 
     def waiting_for(self) -> list[int]:
@@ -107,7 +109,12 @@ class Dequeuer(ABC):
         return [self._shape.rank(number) for number, word in enumerate(words) if word == _OPEN]
 
     def abandon(self, rank: int) -> None:
-        """Do not wait for this enqueuer: it died. What it enqueued in full is still delivered."""
+        """Stops waiting for the enqueuer, because its process has ended.
+
+        Every item with an enqueue that had moved Last is still delivered, once; an incompletely
+        written item is not. If the rank's memory is gone with its process (another machine), items
+        not yet fetched are lost. Abandoning a rank twice is harmless.
+        """
         word = self._shape.closed + self._shape.number(rank)
         self._window.store(self._window.rank, word, _CLOSED)
 

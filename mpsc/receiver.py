@@ -9,8 +9,8 @@ or in batches:
         work_on_all(bodies)
         receiver.done()
 
-A message is acknowledged in its queue after done, and not before what this rank sent before it
-said done is stored. If this rank dies, others get what it was not done with.
+A message is acknowledged in its queue after ``done``, and not before all items that the rank sent
+before ``done`` are stored. If the rank dies, others get its unfinished messages.
 """
 
 from __future__ import annotations
@@ -23,28 +23,31 @@ from typing import Final
 from weft.errors import GatewayFailed
 from weft.limits import check_range
 
-from .fan import COMING, FAILED, FanReader
-from .lifeline import Lifeline
-from .terms import AHEAD_MAX
+from .fanout_ring import COMING, FAILED, FanReader
+from .liveness import RankLiveness
+from .negotiation import AHEAD_MAX
 
-#: A rank without work looks for some so often.
+#: Poll interval of a rank without work.
 IDLE_SECONDS: Final = 0.0005
-#: Every so many looks the lifeline is looked at, too: it costs a system call.
+#: Polls between two checks of the liveness connection, which cost a system call.
 LOOKS: Final = 40
 
 
 class Receiver:
     """A rank that receives. Not for use by two threads at once."""
 
-    def __init__(self, reader: FanReader, lifeline: Lifeline) -> None:
+    def __init__(self, reader: FanReader, liveness: RankLiveness) -> None:
         self._reader = reader
-        self._lifeline = lifeline
+        self._liveness = liveness
         self._here: deque[bytes] = deque()
         self._out = 0
 
     def take(self, count_max: int = 1, timeout_s: float | None = None) -> list[bytes] | None:
-        """Up to ``count_max`` messages' bodies; waits for the first, ``timeout_s`` at most, if that
-        is given. An empty list: none came in time. None: no more comes."""
+        """Returns up to ``count_max`` message bodies; waits for the first one.
+
+        The wait lasts ``timeout_s`` seconds at most; None: no limit. An empty list: none came in
+        time. None: no more messages come. Raises GatewayFailed if the gateway has failed or ended.
+        """
         check_range("count_max", count_max, 1, AHEAD_MAX)
         if not self._here and not self._fetch(timeout_s):
             return None
@@ -53,7 +56,7 @@ class Receiver:
         return [self._here.popleft() for _ in range(count)]
 
     def done(self) -> None:
-        """This rank has dealt with every message that it took so far."""
+        """Reports every message taken so far as done."""
         if self._out:
             self._reader.done(self._out)
             self._out = 0
@@ -64,15 +67,15 @@ class Receiver:
             self.done()
 
     def close(self) -> None:
-        """Take no more: messages that this rank is not done with go to others."""
+        """Takes no more: unfinished messages of the rank go to others."""
         self._reader.close()
 
     def _fetch(self, timeout_s: float | None) -> bool:
-        """Wait for messages; False: no more comes."""
+        """Waits for messages; False if no more come."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         looks = 0
         while True:
-            # In this order: after it has said that no more comes, what came before is here.
+            # In this order: once the state says that no more comes, all earlier messages are here.
             state = self._reader.state()
             self._here.extend(self._reader.take())
             if self._here:
@@ -85,7 +88,7 @@ class Receiver:
                 return True
             looks += 1
             if looks % LOOKS == 0:
-                self._lifeline.look()
-                if self._lifeline.gateway_gone:
+                self._liveness.look()
+                if self._liveness.gateway_gone:
                     raise GatewayFailed("the gateway's process has ended")
             time.sleep(IDLE_SECONDS)

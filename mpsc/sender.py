@@ -1,9 +1,9 @@
-"""A rank's way into a durable queue.
+"""A rank's path into a durable queue.
 
-The word ``OWN`` of the sender's own segment, which Sweepqueue leaves unused, is written by the
-gateway alone. It is the watermark w, how many of this sender's items are stored; or -1 - w once
-the gateway has failed and w will not grow any more. So a sender learns of both by one look at its
-own memory. That the gateway's process is gone it learns from its lifeline.
+Only the gateway writes the word ``OWN`` of the sender's own segment, which Sweepqueue leaves
+unused. The word is the watermark w, the number of the sender's stored items; or -1 - w once the
+gateway has failed and w will not grow any more. So a sender learns of both by one read of its own
+memory. The liveness connection reports the end of the gateway's process.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from typing import Final
 from weft.errors import DeadlineExceeded, GatewayFailed
 
 from .job import Job
-from .lifeline import Lifeline
+from .liveness import RankLiveness
 from .shape import OWN
 
-#: How long a sender without room and a flush sleep between two looks.
+#: Poll interval of a flush, and of a send into a full ring.
 IDLE_SECONDS: Final = 0.0005
-#: What flush and send wait at most unless told otherwise.
+#: Default time limit of flush and send.
 WAIT_SECONDS: Final = 60.0
 
 
 def watermark(stored: int, failed: bool) -> int:
-    """What the gateway writes into OWN."""
+    """The value that the gateway writes into OWN."""
     return -1 - stored if failed else stored
 
 
 class Sender:
     """A rank that sends. Not for use by two threads at once."""
 
-    def __init__(self, job: Job, lifeline: Lifeline) -> None:
+    def __init__(self, job: Job, liveness: RankLiveness) -> None:
         self._job = job
-        self._lifeline = lifeline
+        self._liveness = liveness
         self._sent = 0
 
     def send(self, item: bytes, timeout_s: float = WAIT_SECONDS) -> None:
-        """Hand an item to the gateway; waits while the ring is full."""
+        """Hands an item to the gateway; waits while the ring is full."""
         if self._job.window.load(self._job.window.rank, OWN) < 0:
             raise self._failed()
         if self._job.enqueuer.enqueue(item):
@@ -47,7 +47,7 @@ class Sender:
             self.send_many([item], timeout_s)
 
     def send_many(self, items: Sequence[bytes], timeout_s: float = WAIT_SECONDS) -> None:
-        """Hand many items over, in order; waits while the ring is full."""
+        """Hands many items over, in order; waits while the ring is full."""
         deadline = time.monotonic() + timeout_s
         done = 0
         while done < len(items):
@@ -60,12 +60,12 @@ class Sender:
                 self._look_again(deadline, f"the gateway took {done} of {len(items)} items")
 
     def durable(self) -> int:
-        """How many of this sender's items are stored by now."""
+        """The number of the sender's items that are stored by now."""
         word = self._job.window.load(self._job.window.rank, OWN)
         return word if word >= 0 else -1 - word
 
     def flush(self, timeout_s: float = WAIT_SECONDS) -> None:
-        """Return when everything sent so far is stored durably."""
+        """Returns when everything sent so far is stored durably."""
         deadline = time.monotonic() + timeout_s
         window = self._job.window
         while (word := window.load(window.rank, OWN)) < self._sent:
@@ -76,13 +76,13 @@ class Sender:
             self._look_again(deadline, f"{word} of {self._sent} items are stored")
 
     def close(self) -> None:
-        """Flush, and send no more."""
+        """Flushes, and sends no more."""
         self.flush()
         self._job.enqueuer.close()
 
     def _look_again(self, deadline: float, so_far: str) -> None:
-        self._lifeline.look()
-        if self._lifeline.gateway_gone:
+        self._liveness.look()
+        if self._liveness.gateway_gone:
             raise self._failed("its process has ended")
         if time.monotonic() > deadline:
             raise DeadlineExceeded(

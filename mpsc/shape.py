@@ -1,11 +1,11 @@
-"""What all ranks of a queue must agree on, and where each word of it lives.
+"""The parameters that all ranks of a queue must agree on, and the address of each word.
 
-One rank is the dequeuer, all others are enqueuers. Enqueuers are numbered 0 to n-1 without a
-gap, around the dequeuer's rank: the paper indexes its arrays by process rank but sizes them by
-the number of enqueuers, which runs over the end (ERRATA 5.9).
+One rank is the dequeuer, all others are enqueuers. Enqueuers are numbered 0 to n-1 without a gap,
+skipping the dequeuer's rank: the paper indexes its arrays by process rank but sizes them by the
+number of enqueuers, which runs over the end (ERRATA 5.9).
 
-The first words are the same for every queue that has one SPSC per enqueuer (i is the number of
-the enqueuer, n their count):
+The first words are the same for every queue with one SPSC per enqueuer (i is the number of the
+enqueuer, n the count of enqueuers):
 
     dequeuer's segment: Counter | First[n] | Last[n] | Closed[n] | the algorithm's own words
     enqueuer's segment: Own | Data[capacity cells]
@@ -23,9 +23,11 @@ from weft.limits import BODY_BYTES_MAX, check_range
 
 #: Ranks in one queue: dLTQueue packs an enqueuer's number into 15 bits of a tree node.
 RANKS_MAX: Final = 2**15 - 1
-#: Cells in one enqueuer's ring. It also keeps dLTQueue's version tags unique (see ``tree.py``).
+#: Cells in one enqueuer's ring. The limit also keeps dLTQueue's version tags unique (see
+#: ``tree.py``).
 CAPACITY_MAX: Final = 2**18
-#: One rank's segment: past it, a mistake in capacity or item size is more likely than a need.
+#: One rank's segment: above the limit, a mistake in capacity or item size is more likely than a
+#: need.
 SEGMENT_BYTES_MAX: Final = 4 * 2**30
 
 COUNTER: Final = 0
@@ -41,7 +43,7 @@ class Shape:
     dequeuer: int = 0
     #: Cells in each enqueuer's ring (AMQueue: in each of its two buffers).
     capacity: int = 1024
-    #: An item's size; the largest one if sizes vary.
+    #: An item's size in bytes; the largest one if sizes vary.
     item_bytes: int = 64
     #: Items carry their length in front and may be shorter than ``item_bytes``.
     variable: bool = False

@@ -1,4 +1,4 @@
-"""The SPSC ring as a queue of its own: no stamps, and nothing to announce but Last."""
+"""The SPSC ring as a queue of its own: no stamps, and no announcement but Last."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class SpscQueueEnqueuer(RingEnqueuer):
         return 0
 
     def _announce(self, stamp: int) -> None:
-        """Moving Last was all."""
+        """Nothing to do: Last has moved."""
 
 
 class SpscQueueDequeuer(RingDequeuer):
@@ -43,8 +43,7 @@ class SpscQueueDequeuer(RingDequeuer):
         check_range("count_max", count_max, 1, SEGMENT_BYTES_MAX)
         ring = self._ring
         rows = self._fetched.rows(ring.reach(self._lasts()[0], count_max))
-        ring.fetch(rows)
-        ring.arrive()
+        self._bring([ring], [rows])
         items = self._cells.bodies(rows[:count_max])
         ring.keep(rows[count_max:])
         if items:

@@ -1,26 +1,25 @@
-"""Sweepqueue: what is left of Slotqueue when every dequeue is a batch.
+"""Sweepqueue: Slotqueue reduced to the case in which every dequeue is a batch.
 
-The bound on which the batched dequeue rests (``rings.py``) needs Last alone, and Last lives at
-the dequeuer. So there are no slots, no compare-and-swap and no retry: an enqueue is
+The bound under the batched dequeue (``rings.py``) needs Last alone, and Last lives at the dequeuer.
+So there are no slots, no compare-and-swap and no retry: an enqueue is
 
     draw a stamp (1R), write the item (1L), move Last (1R)
 
-and nothing it does can fail or be done in vain. This is the relief of contention at the dequeuer
-that the paper leaves open (chapter VI), without backoff, which is not wait-free: the counter is
-the only word that enqueuers share, each touches it once for k items, and no one reads or swaps
-what another writes.
+and no step can fail or be wasted. This is the relief of contention at the dequeuer that the paper
+leaves open (chapter VI), without backoff, which is not wait-free: the counter is the only word
+shared by enqueuers, each touches the counter once for k items, and no enqueuer reads or swaps a
+word written by another.
 
-The dequeuer sweeps: it reads all Last words twice, fetches every ring's news with one get each,
-all under way at once, and merges up to the bound. What a sweep took is handed out in order by
-later calls: that is linearizable, since every item that is not in the sweep either has a larger
-stamp than the bound or was not complete when pass two began, so it precedes nothing in the
-sweep.
+The dequeuer sweeps: it reads all Last words twice, fetches the new items of every ring with one get
+each, all in flight at once, and merges up to the bound. Later calls hand out the items of a sweep
+in order. That is linearizable, since every item outside the sweep either has a larger stamp than
+the bound or was not complete when pass two began, so the item precedes nothing in the sweep.
 
-The price: a dequeuer that wants one item of n waiting rings fetches from all n of them first.
-For a dequeuer that takes what there is, that is no price.
+The price: a dequeuer that wants one item of n waiting rings fetches from all n of them first. A
+dequeuer that takes all available items pays nothing extra.
 
-Cost: enqueue 2R + 1L for any number of items (1R more when the ring seemed full). Sweep: 2n L,
-and one R for each ring with news (two if it wraps).
+Cost: enqueue 2R + 1L for any number of items (1R more when the ring seemed full). Sweep: 2n L, and
+one R for each ring with new items (two if the ring wraps).
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from .rings import RingDequeuer, RingEnqueuer
 from .shape import SEGMENT_BYTES_MAX, Shape
 from .window import Window
 
-#: Cells that one sweep holds of one ring: it bounds the dequeuer's memory and a sweep's time.
+#: Cells of one ring in one sweep: bounds the dequeuer's memory and a sweep's time.
 SWEEP_CELLS_MAX: Final = 8192
 
 
@@ -46,11 +45,11 @@ class SweepEnqueuer(RingEnqueuer):
     """Stamp, write, done."""
 
     def _announce(self, stamp: int) -> None:
-        """Moving Last was all."""
+        """Nothing to do: Last has moved."""
 
 
 class SweepDequeuer(RingDequeuer):
-    """Takes sweeps apart."""
+    """Hands out the items of sweeps."""
 
     def __init__(self, window: Window, shape: Shape) -> None:
         super().__init__(window, shape)
@@ -73,9 +72,4 @@ class SweepDequeuer(RingDequeuer):
         return super().backlog() + len(self._swept) - self._next
 
     def _sweep(self) -> list[bytes]:
-        before = self._lasts()
-        lasts = self._lasts()
-        numbers = [number for number, ring in enumerate(self._rings) if lasts[number] > ring.first]
-        if not numbers:
-            return []
-        return self._take_in_order(numbers, before, lasts, SWEEP_CELLS_MAX)[0]
+        return self._take_by_last(SWEEP_CELLS_MAX)[0]

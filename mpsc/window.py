@@ -1,28 +1,41 @@
-"""The remote memory that every queue here is built on.
+"""The remote memory under every queue of the package.
 
-A window is one segment of memory per rank, made of 64-bit signed words, that all ranks may reach
-with one-sided operations: the target takes no part in them. An address is a rank and a word in
-its segment. This is the whole interface of the algorithms to the world, so that the same code
+A window is one segment of memory per rank, made of 64-bit signed words, that all ranks may access
+with one-sided operations: the target takes no part in them. An address is a rank and a word in its
+segment. The window is the only interface of the algorithms to the outside, so that the same code
 runs on MPI, in one process, and under the explorer that tries its interleavings.
 
 The promises, which the contract suite checks on every implementation:
 
-1. ``load``, ``store``, ``fetch_add`` and ``compare_swap`` are atomic on their word, are complete
-   at the target when they return, and those of one rank take effect in the order of its program.
-2. ``put`` and ``get`` move bytes and promise nothing until ``flush(target)`` returns: they may
-   take effect late, in any order, and word by word. What a get brings may be read after the
-   flush, what ``put`` was given may be changed after the flush. Nobody else may touch these
-   words meanwhile; keeping them away is the business of the algorithm (paper, section 4.1: First
-   and Last do it).
-3. ``flush(target)`` returns when all earlier puts and gets of this rank at that target are
-   complete there; whatever this rank does next comes after them.
-4. The same holds when the target is the caller's own rank. Such an operation is counted as
-   local: it is a memory access, where a remote one crosses the network.
-5. A word that several ranks change is changed with one kind of operation only (always
-   ``fetch_add``, or always ``compare_swap``), as MPI's ``same_op_no_op`` demands. ``store`` is
-   for words with one writer.
+1. ``load``, ``store``, ``fetch_add`` and ``compare_swap`` are atomic on their word, are complete at
+   the target when they return, and operations of one rank take effect in program order.
+2. ``put`` and ``get`` move bytes and promise nothing until ``flush(target)`` returns: they may take
+   effect late, in any order, and word by word. After the flush, and not before, the caller may read
+   the result of a get and may change the argument of a put. No other rank may touch these words
+   meanwhile; the algorithm must ensure that (paper, section 4.1: First and Last do it).
+3. ``flush(target)`` returns when all earlier puts and gets of the rank at the target are complete
+   there; all later operations of the rank come after them.
+4. The same holds when the target is the caller's own rank. Such an operation is counted as local: a
+   memory access, where a remote operation crosses the network.
+5. A word changed by several ranks is changed with one kind of operation only (always ``fetch_add``,
+   or always ``compare_swap``), as MPI's ``same_op_no_op`` demands. ``store`` is for words with one
+   writer.
 
-Nothing here waits for another rank, so an algorithm without loops is wait-free.
+6. **Progress.** An operation on another rank's memory completes while the target's process calls
+   ``load`` or ``load_range`` again and again, for any target, its own rank included. No other call
+   of the target is needed, and none is promised to help. So an algorithm waits by repeating a load,
+   and never by repeating another operation. The reason: where two ranks share no memory, MPI may
+   execute an operation in the target's process, and only while the process is inside MPI. A poll of
+   the rank's own memory would never enter MPI, and both ranks would wait for ever. While the target
+   computes and makes no call at all, operations on its memory complete later: within milliseconds
+   if its MPI allows a second thread (``progress.py``), else at its next load. Where all ranks share
+   memory, the hardware completes every operation, and progress costs nothing.
+7. **Loss.** An operation on the memory of a dead rank either works as before (``outlives(target)``
+   is true: the memory is shared with this process) or may raise ``RankLost``. After ``RankLost``
+   the operations on other ranks still work.
+
+No operation waits for another rank to do its part of an algorithm, so an algorithm without loops is
+wait-free; between machines this holds as long as every live rank makes progress (6).
 """
 
 from __future__ import annotations
@@ -31,13 +44,13 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 WORD_BYTES: Final = 8
-#: Words are signed: AMQueue counts below zero, and MAX_STAMP is the largest of them.
+#: Words are signed: AMQueue counts below zero, and MAX_STAMP is the largest word.
 WORD_MAX: Final = 2**63 - 1
 
 
 @dataclass(slots=True)
 class Counts:
-    """How many operations a rank made: the paper's R and L. A flush is part of its put or get."""
+    """Operations made by a rank: the paper's R and L. A flush is part of its put or get."""
 
     remote: int = 0
     local: int = 0
@@ -58,43 +71,50 @@ class Window(Protocol):
     @property
     def counts(self) -> Counts: ...
 
+    def outlives(self, target: int) -> bool:
+        """True if the target's memory stays readable here after the target's process has ended."""
+        ...
+
     def load(self, target: int, word: int) -> int:
-        """The word's value."""
+        """Returns the word's value. Drives the progress of other ranks' operations here."""
         ...
 
     def load_range(self, target: int, word: int, count: int) -> list[int]:
-        """``count`` loads in the order of the words: each is atomic, all together are not."""
+        """``count`` loads in the order of the words: each is atomic, all together are not.
+
+        Drives progress as ``load`` does.
+        """
         ...
 
     def store(self, target: int, word: int, value: int) -> None:
-        """Write a word that has one writer."""
+        """Writes a word that has one writer."""
         ...
 
     def fetch_add(self, target: int, word: int, delta: int) -> int:
-        """Add to the word; the answer is what it was before."""
+        """Adds to the word; returns the previous value."""
         ...
 
     def compare_swap(self, target: int, word: int, expected: int, desired: int) -> int:
-        """Write ``desired`` if the word is ``expected``; the answer is what it was before."""
+        """Writes ``desired`` if the word is ``expected``; returns the previous value."""
         ...
 
     def put(self, target: int, word: int, data: bytes) -> None:
-        """Start to write bytes at the word."""
+        """Starts to write bytes at the word."""
         ...
 
     def get(self, target: int, word: int, size: int) -> bytearray:
-        """Start to read ``size`` bytes from the word on."""
+        """Starts to read ``size`` bytes, beginning at the word."""
         ...
 
     def get_into(self, target: int, word: int, into: memoryview) -> None:
-        """Start to read from the word on into bytes of the caller's."""
+        """Starts to read, beginning at the word, into the caller's buffer."""
         ...
 
     def flush(self, target: int) -> None:
-        """Wait until earlier puts and gets at the target are complete there."""
+        """Waits until earlier puts and gets at the target are complete there."""
         ...
 
 
 def words_of(size: int) -> int:
-    """How many words hold so many bytes."""
+    """The number of words that hold ``size`` bytes."""
     return -(-size // WORD_BYTES)

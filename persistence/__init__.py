@@ -1,1 +1,1 @@
-"""What is kept: the Store protocol, LevelDB and memory stores, key layout, checksummed records."""
+"""Persistence: the Store protocol, LevelDB and memory stores, key layout, checksummed records."""

@@ -1,26 +1,26 @@
-"""A node's data directory: who this node is, and the lock that keeps a second process out.
+"""A node's data directory: the node's identity, and the lock that keeps a second process out.
 
-| name        | what                                                                           |
+| name        | contents                                                                       |
 |-------------|--------------------------------------------------------------------------------|
-| `node.json` | the data format, the node's id, its cluster's id; written once, atomically      |
-| `curve.json`| the node's secret key, for its owner alone (`keys`)                             |
+| `node.json` | the data format, the node's id, the cluster's id; written once, atomically      |
+| `curve.json`| the node's secret key, readable by the owner alone (`node_keys`)                |
 | `lock`      | held with flock as long as the process lives; holds the pid, for people         |
 | `store`     | LevelDB                                                                         |
-| `store.new` | an empty store while the directory is being made                                |
+| `store.new` | an empty store while the directory is being created                             |
 
-Making a directory survives a crash at any step: an empty store is made as `store.new`, then
-`node.json` appears, then `store.new` becomes `store`. So without `node.json` there was never any
-data, and a `store` without it (or it without a store) means that somebody removed something: that
-is an error, nothing is made up and nothing is removed.
+Creating a directory survives a crash at any step: `open` creates an empty store as `store.new`,
+then writes `node.json`, then renames `store.new` to `store`. So without `node.json` there was never
+any data. A `store` without `node.json`, or `node.json` without a store, means that a file was
+removed: `open` raises an error, creates no replacement and removes no file.
 
-A node's id is random and is never used again: a node whose data is gone comes back as another one.
+A node's id is random and never reused: a node that lost all data comes back under another id.
 
-**Formats.** `node.json` says in which format the directory is. A newer one is refused. An older one
-is brought up to date when it is opened, format by format, by the steps of `UPGRADES`, under the
-lock and before anything else is read; then `node.json` gets the new number, atomically. A step may
-be cut off at any moment and is then made again from its beginning, so each must bear being repeated
-on what it has half done. There is no way back: an older Weft refuses the directory from then on. A
-step that changes records writes them with `sync=True`.
+**Formats.** `node.json` holds the format of the directory. `open` refuses a newer format. `open`
+upgrades an older format, one format at a time, with the steps of `UPGRADES`, under the lock and
+before any other file is read; then `node.json` gets the new number, atomically. A crash may cut a
+step off at any moment, and the next `open` runs the step again from the beginning, so each step
+must tolerate its own half-done work. There is no downgrade: an older Weft refuses the directory
+from then on. A step that changes records writes the records with `sync=True`.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ import fcntl
 import os
 import secrets
 import shutil
+import stat
 from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -40,17 +41,17 @@ import xxhash
 
 from weft.errors import StorageError, StoreDamaged, StoreLocked, StoreVersion
 
-from .keys import Keys, open_keys
 from .leveldb import LevelStore
-from .syncmark import sync_folder
+from .node_keys import Keys, open_keys
+from .sync_mark import sync_folder
 
-#: The newest data format that this code reads, and the one it writes.
-#: 1 was the first. 2: large payloads in segments, parts that are held (reserved or staged).
+#: The newest data format that this code reads, and the only format that this code writes.
+#: 1 was the first. 2: large payloads in segments, held parts (reserved or staged).
 FORMAT: Final = 2
-#: From each older format to the next one: what is to be done in the directory. What 2 added, a
-#: directory of 1 just does not have; the number keeps an older Weft from misreading it.
+#: The step from each older format to the next. Format 2 only adds records that a directory of
+#: format 1 lacks; the new number keeps an older Weft from misreading the directory.
 UPGRADES: Final[dict[int, Callable[[Path], None]]] = {1: lambda path: None}
-#: Slices of the hash space of a new cluster; fixed for the cluster's life.
+#: Partitions of the hash space of a new cluster; fixed for the cluster's life.
 PARTITIONS_DEFAULT: Final = 256
 #: A partition's number has 16 bits in a message id, and one number is the catalogue's.
 PARTITIONS_MAX: Final = (1 << 16) - 1
@@ -59,29 +60,29 @@ _RESTORE: Final = "Restore this data directory from a backup, or start an empty 
 
 
 class _Header(msgspec.Struct):
-    """What every format, past and future, says first."""
+    """The fields that every format, past and future, has."""
 
     format: int
     weft: str = "an unknown version"
 
 
-class Node(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`node.json`. Changing a field, or what one means, needs a new format number."""
+class NodeRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`node.json`. Changing a field, or a field's meaning, needs a new format number."""
 
     format: int
-    #: The Weft that made the directory.
+    #: The Weft version that created the directory.
     weft: str
     #: 16 hexadecimal digits.
     node: str
     #: 32 hexadecimal digits.
     cluster: str
     partitions: int
-    #: When the directory was made, ISO 8601, for people.
+    #: Creation time of the directory, ISO 8601, for people.
     created: str
-    #: xxh3-64 of all of the above: a flipped bit must not make this another node.
+    #: xxh3-64 of all fields above: a flipped bit must not give the node another identity.
     checksum: str = ""
 
-    def sealed(self) -> Node:
+    def sealed(self) -> NodeRecord:
         return msgspec.structs.replace(self, checksum=self._sum())
 
     def intact(self) -> bool:
@@ -93,9 +94,9 @@ class Node(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class DataDirectory:
-    """An open data directory; `open` makes one, `close` gives it back."""
+    """An open data directory; `open` creates or opens one, `close` releases the lock."""
 
-    def __init__(self, path: Path, node: Node, keys: Keys, lock: int) -> None:
+    def __init__(self, path: Path, node: NodeRecord, keys: Keys, lock: int) -> None:
         self._path = path
         self._node = node
         self._lock = lock
@@ -104,7 +105,7 @@ class DataDirectory:
 
     @staticmethod
     def is_made(path: str | os.PathLike[str]) -> bool:
-        """Whether there is a data directory, whatever its state."""
+        """True if there is a data directory, in any state."""
         return (Path(path) / "node.json").exists()
 
     @classmethod
@@ -114,10 +115,10 @@ class DataDirectory:
         cluster: str | None = None,
         partitions: int | None = None,
     ) -> DataDirectory:
-        """Open the directory at ``path``, or make it.
+        """Open the directory at ``path``, or create the directory.
 
-        A new one founds a cluster, or, with ``cluster`` and its ``partitions``, is made for that
-        one. A directory of another cluster is refused.
+        A new directory founds a cluster, or, with ``cluster`` and ``partitions``, belongs to the
+        given cluster. `open` refuses a directory of another cluster.
         """
         assert (cluster is None) == (partitions is None), "a cluster has its number of partitions"
         assert partitions is None or 1 <= partitions <= PARTITIONS_MAX
@@ -143,12 +144,12 @@ class DataDirectory:
 
     @property
     def node(self) -> str:
-        """This node's id: 16 hexadecimal digits, never used again."""
+        """This node's id: 16 hexadecimal digits, never reused."""
         return self._node.node
 
     @property
     def cluster(self) -> str:
-        """The id of the cluster that this directory was made for: 32 hexadecimal digits."""
+        """The id of the cluster that the directory belongs to: 32 hexadecimal digits."""
         return self._node.cluster
 
     @property
@@ -156,21 +157,26 @@ class DataDirectory:
         return self._node.partitions
 
     @property
+    def mode(self) -> int:
+        """The directory's permission bits. A directory created by `open` has 0700: owner only."""
+        return stat.S_IMODE(self._path.stat().st_mode)
+
+    @property
     def store_path(self) -> str:
         return str(self._path / "store")
 
     def open_store(self) -> LevelStore:
-        """The store in this directory. It is there: `open` made it, or refused."""
+        """Open the store in this directory. The store exists: otherwise `open` had refused."""
         assert self._lock >= 0, "the directory is closed"
         return LevelStore(self.store_path, create=False)
 
     def free_bytes(self) -> int:
-        """What an ordinary user may still write on this disk."""
+        """Bytes that an unprivileged user may still write on this disk."""
         disk = os.statvfs(self._path)
         return disk.f_bavail * disk.f_frsize
 
     def close(self) -> None:
-        """Give the lock back. Close the store first."""
+        """Release the lock. Close the store first."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
@@ -178,9 +184,10 @@ class DataDirectory:
 
 def _make_folder(where: Path) -> None:
     missing = [folder for folder in (where, *where.parents) if not folder.exists()]
-    where.mkdir(parents=True, exist_ok=True)
+    where.parent.mkdir(parents=True, exist_ok=True)
+    where.mkdir(mode=0o700, exist_ok=True)
     for folder in missing:
-        # Or a power loss takes the folder away again, with all that is in it.
+        # Otherwise a power loss removes the folder again, with all files inside.
         sync_folder(str(folder.parent))
 
 
@@ -203,8 +210,8 @@ def _take_lock(path: Path) -> int:
     return lock
 
 
-def _open_node(where: Path, cluster: str | None, partitions: int | None) -> Node:
-    """Read `node.json`, or make the directory. The lock is held."""
+def _open_node(where: Path, cluster: str | None, partitions: int | None) -> NodeRecord:
+    """Read `node.json`, or create the directory. The caller holds the lock."""
     file, store, new = where / "node.json", where / "store", where / "store.new"
     if not file.exists():
         if store.exists():
@@ -223,12 +230,14 @@ def _open_node(where: Path, cluster: str | None, partitions: int | None) -> Node
     return _upgraded(file, node)
 
 
-def _make(file: Path, store: Path, new: Path, cluster: str | None, partitions: int | None) -> Node:
+def _make(
+    file: Path, store: Path, new: Path, cluster: str | None, partitions: int | None
+) -> NodeRecord:
     if new.exists():
-        # An earlier attempt ended before node.json: nobody has ever written into this store.
+        # An earlier attempt ended before node.json: no process has ever written into this store.
         shutil.rmtree(new)
     LevelStore(new, create=True).close()
-    node = Node(
+    node = NodeRecord(
         format=FORMAT,
         weft=version("weft"),
         node=secrets.token_hex(8),
@@ -241,7 +250,7 @@ def _make(file: Path, store: Path, new: Path, cluster: str | None, partitions: i
     return node
 
 
-def _read(file: Path) -> Node:
+def _read(file: Path) -> NodeRecord:
     raw = file.read_bytes()
     try:
         header = msgspec.json.decode(raw, type=_Header)
@@ -255,7 +264,7 @@ def _read(file: Path) -> Node:
                 f"{file} has data format {header.format}, written by Weft {header.weft}, which "
                 "this Weft does not know any more. Back it up with that one and restore it here"
             )
-        node = msgspec.json.decode(raw, type=Node)
+        node = msgspec.json.decode(raw, type=NodeRecord)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise StoreDamaged(f"{file} is not readable: {error}. {_RESTORE}") from error
     if not node.intact():
@@ -263,8 +272,8 @@ def _read(file: Path) -> Node:
     return node
 
 
-def _upgraded(file: Path, node: Node) -> Node:
-    """The directory in today's format."""
+def _upgraded(file: Path, node: NodeRecord) -> NodeRecord:
+    """Bring the directory to the current format; returns the new node record."""
     while node.format < FORMAT:
         UPGRADES[node.format](file.parent)
         node = msgspec.structs.replace(node, format=node.format + 1).sealed()
@@ -273,7 +282,7 @@ def _upgraded(file: Path, node: Node) -> Node:
 
 
 def _write(file: Path, data: bytes) -> None:
-    """All of it or nothing, and on disk when this returns."""
+    """Write the file atomically; the data is on disk on return."""
     draft = file.with_suffix(".tmp")
     with draft.open("wb") as out:
         out.write(data)

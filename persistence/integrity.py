@@ -1,13 +1,13 @@
-"""What must be true of a store's files, checked before LevelDB opens (and so changes) them.
+"""Integrity checks of a store's files, before LevelDB opens (and so changes) the files.
 
-LevelDB checks checksums. It does not notice that a file ends too early: a log or a MANIFEST that
-was cut off, or a log that is gone, opens without a word and holds less. So every write carries its
-commit number (one more than the last) under the empty key, first in its batch, and:
+LevelDB verifies checksums. LevelDB does not notice that a file ends too early: a truncated log or
+MANIFEST, or a missing log, opens without an error and holds less. So every write carries a commit
+number (one more than the last) under the empty key, first in the batch, and:
 
-1. every table that the MANIFEST names is there, with the size that the MANIFEST gives;
-2. the log that the MANIFEST names is there (a MANIFEST that was cut off names one long gone);
-3. the commit numbers in the logs have no gap, and only at the end is a log empty;
-4. the logs end at the mark (see `syncmark`) or after it.
+1. every table in the MANIFEST exists, with the size recorded in the MANIFEST;
+2. the log named in the MANIFEST exists (a truncated MANIFEST names a log removed long ago);
+3. the commit numbers in the logs have no gap, and only the last logs may be empty;
+4. the logs end at the mark (see `sync_mark`) or after the mark.
 
 The newest log may be empty, rightly or not. So rule 4 is checked again on the open store.
 """
@@ -23,14 +23,14 @@ from typing import Final
 from weft.errors import StoreDamaged
 from weft.limits import MIB
 
-from . import journal, manifest, table
+from . import leveldb_log, leveldb_table, manifest
 from .manifest import Manifest
 
-#: Every write keeps its commit number here. No other key is empty.
+#: Every write stores its commit number here. No other key is empty.
 COMMIT_KEY: Final = b""
-#: The search for a damaged table gives up after this much: some ten seconds.
+#: The search for a damaged table stops after this much: some ten seconds.
 SEARCH_BYTES_MAX: Final = 96 * MIB
-#: Names in an error message.
+#: File names in an error message.
 NAMES_MAX: Final = 8
 
 RESTORE: Final = "Restore this data directory from a backup or a replica"
@@ -41,7 +41,7 @@ _COMMIT_PUT: Final = bytes([1, 0, 8])
 
 
 def check(folder: str, mark: int) -> list[str]:
-    """Raise StoreDamaged, naming the file, or give the logs that may be right to be empty."""
+    """Raise StoreDamaged, naming the file, or return the logs that may legitimately be empty."""
     current = manifest.read(folder)
     _check_tables(folder, current)
     logs = _logs(folder, current.log_number)
@@ -67,7 +67,7 @@ def check(folder: str, mark: int) -> list[str]:
 
 
 def ends_early(logs: list[str], commit: int, mark: int) -> StoreDamaged:
-    """One of ``logs`` was cut off. The name of a newer one that is gone nobody knows."""
+    """The error for one truncated log of ``logs``. The name of a missing newer log is unknown."""
     return StoreDamaged(
         f"{' or '.join(logs)} ends too early, at write {commit}, or a newer log was removed: "
         f"writes up to {mark} were on disk. {RESTORE}"
@@ -90,11 +90,11 @@ def unpack_commit(value: bytes | None) -> int:
 
 
 def find_bad_records(folder: str) -> str:
-    """Which of the MANIFEST and the logs has a wrong checksum, for a message."""
+    """The MANIFEST or log with a wrong checksum, for an error message."""
     current = manifest.read(folder)
     for path in [current.path, *_logs(folder, current.log_number)]:
         try:
-            offset = journal.first_bad_checksum(_read(path), path)
+            offset = leveldb_log.first_bad_checksum(_read(path), path)
         except OSError as error:
             return f"{path} ({error.strerror})"
         if offset is not None:
@@ -103,7 +103,7 @@ def find_bad_records(folder: str) -> str:
 
 
 def find_bad_table(folder: str, start: bytes, stop: bytes | None) -> str:
-    """Which table that has keys from ``start`` to ``stop`` is damaged, for a message."""
+    """The damaged table with keys from ``start`` to ``stop``, for an error message."""
     try:
         tables = manifest.read(folder).tables.values()
     except OSError as error:
@@ -122,9 +122,9 @@ def find_bad_table(folder: str, start: bytes, stop: bytes | None) -> str:
 
 def _is_bad(path: str) -> bool:
     try:
-        return table.is_damaged(_read(path))
+        return leveldb_table.is_damaged(_read(path))
     except FileNotFoundError:
-        return False  # A compaction has replaced it: then it was whole.
+        return False  # A compaction has replaced the table, so the table was intact.
     except OSError:
         return True
 
@@ -151,7 +151,7 @@ def _check_tables(folder: str, current: Manifest) -> None:
 
 
 def _commits(path: str) -> Iterator[int]:
-    for record in journal.records(_read(path), path):
+    for record in leveldb_log.records(_read(path), path):
         if len(record) < _batch.size or (fields := _batch.unpack_from(record))[0] != _COMMIT_PUT:
             raise StoreDamaged(f"{path} has a write without a commit number. {RESTORE}")
         yield unpack_commit(fields[1])

@@ -1,36 +1,39 @@
-"""Where everything is in the store. This is the only file that knows a key's bytes.
+"""The key layout of the store. Only this file knows the bytes of a key.
 
 | key                                              | value                                  |
 |--------------------------------------------------|----------------------------------------|
 | ``h`` partition(2) lsn(8)                        | a batch's head: small, changes         |
 | ``b`` partition(2) lsn(8)                        | a batch's payload: large, never changes|
-| ``a`` partition(2) queue(8) app                  | an app that publishes: what it has     |
+| ``a`` partition(2) queue(8) app                  | a publishing app's record              |
 | ``c`` partition(2) queue(8) app 0 batch(8) token(8) | a stage that was closed or given up |
 | ``d`` partition(2) slice(4) queue(8) producer(7) batch(5) | dedup: a batch that is gone   |
 | ``e`` partition(2) slice(4) queue(8) dedup key   | dedup: a dedup key that is gone        |
-| ``f`` partition(2) queue(8) app                  | the last batch that was revealed here  |
-| ``k`` partition(2) lsn(8)                        | a hold: who has messages set aside     |
+| ``f`` partition(2) queue(8) app                  | the last batch revealed here           |
+| ``k`` partition(2) lsn(8)                        | a hold: the owner of held messages     |
 | ``l`` partition(2) lsn(8)                        | an entry of a partition's log          |
 | ``m`` partition(2)                               | a replica's own: promise, log, applied |
 | ``n`` name                                       | the node's own: view, vote, boot       |
 | ``o`` partition(2) queue(8)                      | the leases of an ordered queue         |
-| ``p`` partition(2)                               | a partition's state: no lsn after this |
+| ``p`` partition(2)                               | a partition's state: lsn upper bound   |
 | ``q`` queue name                                 | a queue's record                       |
+| ``r`` partition(2) lsn(8) nonce(8)               | a lease record                         |
+| ``s`` partition(2) nonce(8)                      | leases that ended recently             |
 | ``t`` partition(2) key                           | a value of the hash table              |
-| ``u`` partition(2) queue(8) subscription         | a subscription: its ledger             |
-| ``v`` partition(2) queue(8) subscription 0 number(8) | a reservation: where its messages are |
+| ``u`` partition(2) queue(8) subscription         | a subscription's ledger                |
+| ``v`` partition(2) queue(8) subscription 0 number(8) | a reservation's slices             |
 
-Numbers are big-endian, so keys sort as the numbers do. Heads stand apart from payloads, so a
-restart reads only heads: it costs what is waiting in number, not in bytes. A batch's dedup entry
-is its head while it lives, and becomes a ``d`` record when the last message is acked; entries are
-grouped by time slice, so that a whole slice expires with one range scan.
+Numbers are big-endian, so keys sort in numeric order. Heads are separate from payloads, so a
+restart reads only heads: the cost depends on the number of waiting batches, not on the bytes. While
+a batch lives, the head is also the batch's dedup entry; when the last message is acked, the entry
+becomes a ``d`` record. Dedup records are grouped by time slice, so one range scan expires a whole
+slice.
 
-``a b c d e f h k o p t u v`` belong to the partition in their key, ``q`` to the *catalogue*, the
-partition after the last one: together they are a partition's state, which is replicated. The
-others are a node's own.
+``a b c d e f h k o p r s t u v`` belong to the partition in the key, ``q`` to the *catalogue*,
+the partition after the last one: together these kinds are a partition's state, which is replicated.
+The other kinds are local to a node.
 
-Every value is a *record*: an xxh3-64 checksum of (key, data), then the data. The key is in the sum,
-so a value that stands under a wrong key is caught too.
+Every value is a *record*: an xxh3-64 checksum of (key, data), then the data. The checksum includes
+the key, so a value under a wrong key is detected too.
 """
 
 from __future__ import annotations
@@ -44,15 +47,17 @@ from weft.errors import StoreDamaged
 
 HEAD, BODY, DEDUP, DEDUP_KEY, PARTITION, QUEUE, TABLE = b"h", b"b", b"d", b"e", b"p", b"q", b"t"
 LOG, NODE, REPLICA, LEASES = b"l", b"n", b"m", b"o"
+LEASE, ENDED = b"r", b"s"
 HOLD, SUBSCRIPTION, RESERVATION, APP, CLOSED, FENCE = b"k", b"u", b"v", b"a", b"c", b"f"
-#: The number of a partition has 16 bits, and the catalogue needs one too.
+#: The number of a partition has 16 bits, and the catalogue needs one number, too.
 PARTITIONS_MAX = 0xFFFF
 _OF_PARTITION = (
-    HEAD, BODY, DEDUP, DEDUP_KEY, LEASES, PARTITION, TABLE,
+    HEAD, BODY, DEDUP, DEDUP_KEY, LEASES, LEASE, ENDED, PARTITION, TABLE,
     HOLD, SUBSCRIPTION, RESERVATION, APP, CLOSED, FENCE,
 )  # fmt: skip
 
 _batch = struct.Struct(">cHQ")
+_lease = struct.Struct(">cHQQ")
 _dedup = struct.Struct(">cHIQ7s5s")
 _dedup_key = struct.Struct(">cHIQ")
 _small = struct.Struct(">cH")
@@ -60,7 +65,7 @@ _named = struct.Struct(">cHQ")
 _word = struct.Struct(">Q")
 _closed = struct.Struct(">QQ")
 _sum = struct.Struct(">Q")
-#: What stands before the data of a record.
+#: The length of the checksum before the data of a record.
 SEAL_BYTES = _sum.size
 _hash = xxhash.xxh3_64_intdigest
 _digest = xxhash.xxh3_64_digest
@@ -90,17 +95,17 @@ def unpack_log(key: bytes) -> int:
 
 
 def log_range(partition: int, after: int) -> tuple[bytes, bytes]:
-    """The scan bounds of one partition's log, after an lsn: not over what was deleted before."""
+    """The scan bounds of one partition's log after an lsn: skips entries deleted before."""
     return log(partition, after + 1), _small.pack(LOG, partition) + b"\xff" * 9
 
 
 def replica(partition: int) -> bytes:
-    """What a replica keeps about itself."""
+    """The key of a replica's own record."""
     return _small.pack(REPLICA, partition)
 
 
 def partition_of(key: bytes, catalogue: int) -> int:
-    """The partition whose state a key is in."""
+    """The partition that a state key belongs to."""
     return catalogue if key[:1] == QUEUE else int.from_bytes(key[1:3], "big")
 
 
@@ -118,8 +123,18 @@ def partition_range(kind: bytes, partition: int) -> tuple[bytes, bytes]:
 
 
 def leases(partition: int, queue: int) -> bytes:
-    """What is lent of an ordered queue."""
+    """The key of the leases of an ordered queue."""
     return _batch.pack(LEASES, partition, queue)
+
+
+def lease(partition: int, lsn: int, nonce: int) -> bytes:
+    """The key of the record of one lease, of the batch at `lsn`."""
+    return _lease.pack(LEASE, partition, lsn, nonce)
+
+
+def ended(partition: int, nonce: int) -> bytes:
+    """The key of a group of ended leases, named by the nonce of the first one."""
+    return _batch.pack(ENDED, partition, nonce)
 
 
 def hold(partition: int, lsn: int) -> bytes:
@@ -127,7 +142,7 @@ def hold(partition: int, lsn: int) -> bytes:
 
 
 def named(kind: bytes, partition: int, queue: int, name: str) -> bytes:
-    """A subscription's ledger, an app's record, or an app's fence."""
+    """The key of a subscription's ledger, an app's record, or an app's fence."""
     return _named.pack(kind, partition, queue) + name.encode()
 
 
@@ -158,7 +173,7 @@ def unpack_closed(key: bytes) -> tuple[int, str, int, int]:
 
 
 def node(name: str) -> bytes:
-    """What a node keeps about itself."""
+    """The key of one of a node's own records."""
     return NODE + name.encode()
 
 
@@ -191,7 +206,7 @@ def unpack_dedup_key(key: bytes) -> tuple[int, int, int, str]:
 
 
 def slice_range(kind: bytes, partition: int, time_slice: int) -> tuple[bytes, bytes]:
-    """All dedup records of a partition, of slices up to and with this one."""
+    """The scan bounds of a partition's dedup records, of slices up to and including this one."""
     start = _small.pack(kind, partition)
     return start, start + (time_slice + 1).to_bytes(4, "big")
 
@@ -214,7 +229,7 @@ def table(partition_number: int, key: str) -> bytes:
 
 
 def kind_range(kind: bytes) -> tuple[bytes, bytes]:
-    """The scan bounds of everything of one kind."""
+    """The scan bounds of one kind."""
     return kind, bytes([kind[0] + 1])
 
 
@@ -226,7 +241,7 @@ def seal(key: bytes, data: bytes) -> bytes:
 def batch_records(
     partition: int, lsn: int, head_data: bytes, payload: bytes
 ) -> tuple[tuple[bytes, bytes], tuple[bytes, bytes]]:
-    """The two records of a new batch, with their keys: in one step, for a caller waits for it."""
+    """The two records of a new batch, with keys: in one step, because a caller waits for them."""
     head_key = _batch.pack(HEAD, partition, lsn)
     body_key = BODY + head_key[1:]
     return (
@@ -236,7 +251,7 @@ def batch_records(
 
 
 def unseal(key: bytes, record: bytes, path: str) -> memoryview:
-    """The data of a record; raises StoreDamaged when a single bit of it has changed."""
+    """The data of a record; raises StoreDamaged if a single bit has changed."""
     data = memoryview(record)[_sum.size :]
     if len(record) < _sum.size or _sum.unpack_from(record)[0] != _hash(data, _hash(key)):
         raise _damaged(key, path)
@@ -244,7 +259,7 @@ def unseal(key: bytes, record: bytes, path: str) -> memoryview:
 
 
 def unseal_parted(key: bytes, seal: bytes, data: bytes, path: str) -> bytes:
-    """As `unseal`, for a record that was read in two (`SEAL_BYTES`): nothing is copied."""
+    """As `unseal`, for a record read in two parts (`SEAL_BYTES`): no bytes are copied."""
     if seal != _digest(data, _hash(key)):
         raise _damaged(key, path)
     return data
@@ -255,7 +270,7 @@ def unseal_rows(rows: Iterable[tuple[bytes, bytes]], path: str) -> Iterator[tupl
     digest, hash_, start = _digest, _hash, _sum.size
     for key, record in rows:
         data = record[start:]
-        if record[:start] != digest(data, hash_(key)):  # big-endian, as it was packed
+        if record[:start] != digest(data, hash_(key)):  # big-endian, as packed
             raise _damaged(key, path)
         yield key, data
 

@@ -1,30 +1,32 @@
-"""The store on disk: LevelDB through plyvel, and every way it fails mapped to a Weft error.
+"""The store on disk: LevelDB through plyvel, with every failure mapped to a Weft error.
 
-What is on top of LevelDB:
+The store adds to LevelDB:
 
-- Each write carries a commit number under the empty key, and a mark beside LevelDB says up to which
-  number writes were synced (`syncmark`). Opening compares the two and examines the files first
-  (`integrity`). That costs some 20 bytes and one small write to a cached file, never an fsync.
-- A synced write brings every earlier write with it. LevelDB does not sync a full log when it begins
-  the next one, so after un-synced writes the older logs are synced here.
-- A read checks LevelDB's checksums, also outside of compactions.
-- After a failed write everything is refused: LevelDB would go on, and lose what it acknowledges.
-- Large payloads stand in `segments`, and LevelDB has pointers to them.
+- Each write carries a commit number under the empty key. A mark beside LevelDB (`sync_mark`) holds
+  the highest synced commit number. Opening the store examines the files first (`integrity`) and
+  compares the two numbers. The cost is some 20 bytes and one small write to a cached file per
+  write, never an fsync.
+- A synced write makes every earlier write durable. LevelDB does not sync a full log when LevelDB
+  begins the next log, so after un-synced writes the store syncs the older logs.
+- A read verifies LevelDB's checksums, also outside of compactions.
+- After a failed write the store refuses every call: LevelDB would continue, and lose writes that
+  LevelDB acknowledges.
+- Large payloads are stored in `segments`, and LevelDB holds pointers to the payloads.
 
-What is detected, at open or when the place is read, by StoreDamaged naming the file: any changed
-bit that matters, any missing or shortened file, any gap in the logs. In detail, when a log or a
-MANIFEST was shortened:
+The store detects the following at open, or when the damaged bytes are read, and raises
+StoreDamaged with the name of the file: any changed bit that matters, any missing or shortened file,
+any gap in the logs. In detail, for a shortened log or MANIFEST:
 
 | the store was           | detected                                                             |
 |-------------------------|----------------------------------------------------------------------|
 | closed                  | always                                                               |
-| killed                  | always, as to synced writes; un-synced ones may be missing silently  |
-| struck by a power loss  | as to writes older than the mark, which the system writes back every |
+| killed                  | always for synced writes; un-synced writes may be missing silently   |
+| struck by a power loss  | for writes older than the mark, which the system writes back every   |
 |                         | half minute or so; a younger end can be cut off without a trace      |
 
-Not detected: a whole directory put back to an earlier state. These things only a replica sees.
-A power loss in the middle of un-synced writes may also leave a log that LevelDB refuses: then it is
-StoreDamaged, not a store with a gap.
+Not detected: a whole directory restored to an earlier state. Only a replica can detect such a loss.
+A power loss in the middle of un-synced writes may also leave a log that LevelDB refuses: opening
+then raises StoreDamaged and never opens a store with a gap.
 """
 
 from __future__ import annotations
@@ -44,53 +46,55 @@ from weft.errors import StorageError, StoreDamaged, StoreLocked
 from weft.limits import KIB, MIB
 
 from . import integrity, layout
+from .call_guard import CallGuard
 from .integrity import COMMIT_KEY, RESTORE
-from .segments import Pointer, Segments, pointer_of, stands_aside
+from .segments import Pointer, SegmentStore, pointer_of, stands_aside
 from .store import Change
-from .syncmark import SyncMark, sync_folder
-from .turnstile import Turnstile
+from .sync_mark import SyncMark, sync_folder
 
-#: A log is turned into a table when it has grown to this. Larger means fewer tables on level 0
-#: and so less rewriting; it is also what a restart replays and (twice) what is held in memory.
+#: LevelDB converts a log into a table at this size. A larger value means fewer tables on level 0
+#: and so less rewriting, but a restart replays this much and memory holds twice this much.
 WRITE_BUFFER_BYTES: Final = 32 * MIB
-#: Tables kept open; each costs a file descriptor and its index in memory.
+#: 0xff bytes appended to a key's kind: the result sorts after every key of the kind.
+_KEY_BYTES_PAST: Final = 16
+#: Tables kept open; each table costs a file descriptor and the memory of the table's index.
 OPEN_FILES_MAX: Final = 512
-#: One table. Payloads are large: the default of 2 MiB would hold a dozen of them, and merging would
-#: open and close files all the time.
+#: Size of one table. Payloads are large: the default of 2 MiB would hold a dozen payloads, and
+#: merging would constantly open and close files.
 TABLE_BYTES_MAX: Final = 16 * MIB
-#: Heads are read by scans and payloads are larger than any block: a middle size serves both.
+#: Scans read heads, and payloads are larger than any block: a middle size serves both.
 BLOCK_BYTES: Final = 16 * KIB
-#: Blocks kept in memory for reads.
+#: The block cache for reads.
 CACHE_BYTES: Final = 32 * MIB
-#: Ten bits a key: one in a hundred look-ups of an absent key still reads a table.
+#: Ten bits per key: one in a hundred look-ups of an absent key still reads a table.
 BLOOM_BITS: Final = 10
-#: A write that was larger than this gives its memory back.
+#: A write batch that was larger than this is freed and not reused.
 KEPT_BYTES_MAX: Final = 4 * MIB
-#: A scan copies this much, or this many rows, out of LevelDB at a time; at least one row. Two
-#: chunks have not enough rows to start Python's search for cycles, which would look at each.
+#: A scan copies up to this many bytes or rows out of LevelDB at a time, and at least one row. Two
+#: chunks have too few rows to start Python's cycle collector, which would traverse each row.
 SCAN_BYTES: Final = 1 * MIB
 SCAN_ROWS: Final = 256
-#: Values that are looked at between two pauses while a segment is emptied.
+#: Values examined per step while the store empties a segment; other writers run between two steps.
 MOVED_AT_ONCE: Final = 16
 
-#: The store's own keys begin with this: the standings of segments. Nobody else's sort after it.
+#: Prefix of the store's own keys, the standings of segments. No other key sorts after the prefix.
 _OWN: Final = b"\xff\xff\xff\xff"
-#: What is put aside when it is large.
+#: The kind of key with payloads; large values of this kind move to a segment.
 _BODY: Final = layout.BODY
 
 _value = itemgetter(1)
 
 
 class LevelStore:
-    """A Store in one directory. One thread writes; any thread reads, compacts or closes."""
+    """A Store in one directory. One thread writes; any thread may read, compact or close."""
 
     def __init__(self, path: str | os.PathLike[str], *, create: bool) -> None:
-        """Open the store in ``path``; with ``create``, make it if nothing is there yet."""
+        """Open the store in ``path``; with ``create``, create the store if ``path`` is empty."""
         self._path = os.fspath(path)
-        self._turnstile = Turnstile()
-        #: `compact` writes too, and it may come from another thread.
+        self._call_guard = CallGuard()
+        #: Serializes writes: `compact` writes too, possibly from another thread.
         self._writing = threading.Lock()
-        #: The number of the newest write.
+        #: The commit number of the newest write.
         self._commit: int
         try:
             if create and not (os.path.isdir(self._path) and os.listdir(self._path)):
@@ -105,17 +109,17 @@ class LevelStore:
                 "Check the disk, and that this user may write there"
             ) from error
         try:
-            self._segments = Segments(self._path, self._standings())
+            self._segments = SegmentStore(self._path, self._standings())
         except BaseException:
             self._db.close()
             self._mark.close()
             raise
-        #: Scans that somebody still has: they may read what was deleted since.
+        #: Scans still in use: such a scan may read values deleted since the scan began.
         self._scans: weakref.WeakSet[Iterator[tuple[bytes, bytes]]] = weakref.WeakSet()
         self._closing = False
-        #: Empty ones, by whether they sync: their memory need not grow from nothing each time.
+        #: Empty write batches, by their sync flag, reused so that their memory need not grow again.
         self._batches: dict[bool, Any] = {}
-        #: Whether writes came after the last synced one.
+        #: True if the last write was not synced.
         self._unsynced = False
 
     @property
@@ -124,7 +128,7 @@ class LevelStore:
 
     def get(self, key: bytes) -> bytes | None:
         assert key, "the empty key is the store's own"
-        with self._turnstile:
+        with self._call_guard:
             try:
                 value: bytes | None = self._db.get(key, verify_checksums=True)
                 if pointer_of(value) is None:
@@ -136,14 +140,14 @@ class LevelStore:
 
     def get_parted(self, key: bytes, at: int) -> tuple[bytes, bytes] | None:
         assert key, "the empty key is the store's own"
-        with self._turnstile:
+        with self._call_guard:
             try:
                 return self._beside(key, self._db.get(key, verify_checksums=True), at)
             except (plyvel.Error, OSError) as error:
                 raise self._unreadable(error, key, key) from error
 
     def _beside(self, key: bytes, value: bytes | None, at: int) -> tuple[bytes, bytes] | None:
-        """What LevelDB has under a key, or what that points to, in two."""
+        """The value under a key, in two parts; follows a pointer into a segment."""
         while (pointer := pointer_of(value)) is not None:
             try:
                 if at:
@@ -151,13 +155,13 @@ class LevelStore:
                 return b"", self._segments.read(pointer)
             except StoreDamaged:
                 before, value = value, self._db.get(key, verify_checksums=True)
-                if value == before:  # it was not moved or deleted meanwhile
+                if value == before:  # no concurrent write moved or deleted the value
                     raise
         return None if value is None else (value[:at], value[at:])
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
         start, stop = max(start, b"\0"), min(stop, _OWN)
-        with self._turnstile:
+        with self._call_guard:
             try:
                 rows = self._db.iterator(
                     start=start, stop=stop, verify_checksums=True, fill_cache=False
@@ -169,15 +173,16 @@ class LevelStore:
         return scan
 
     def write(self, changes: list[Change], *, sync: bool) -> None:
-        # `close` waits for this lock: nobody is inside when it frees LevelDB.
+        # `close` takes the same lock, so no writer is inside LevelDB when `close` frees LevelDB.
         with self._writing:
-            if self._turnstile.refusal is not None:
-                self._turnstile.turn_away()
+            if self._call_guard.refusal is not None:
+                self._call_guard.turn_away()
             self._write(changes, sync=sync)
 
     def _write(self, changes: list[Change], *, sync: bool, moves: bool = False) -> None:
-        """With `moves`, what is put aside is on disk before anything points there, if only the
-        rest need not be: who loses the power then still has it, here or where it was."""
+        """Write one batch. With `moves`, sync the segments before LevelDB points there even if the
+        batch itself is not synced: after a power loss a moved value exists here or at the old
+        place."""
         batch = self._batches.get(sync)
         if batch is None:
             batch = self._batches[sync] = self._db.write_batch(sync=sync)
@@ -197,7 +202,7 @@ class LevelStore:
                 else:
                     batch.put(key, value)
                     size += len(value)
-            # Also of earlier writes: their pointers are on disk with this one.
+            # Also flush values of earlier writes: this sync makes their pointers durable.
             if aside or (sync and segments.unsynced):
                 segments.flush(sync=sync_aside)
             if segments.touched:
@@ -229,7 +234,7 @@ class LevelStore:
     def _aside(
         self, key: bytes, value: bytes | None, aside: dict[bytes, Pointer | None], *, sync: bool
     ) -> bytes | None:
-        """What LevelDB gets in place of a large payload; what stood there before is free."""
+        """The value for LevelDB in place of a large payload. Frees the previous segment value."""
         before = aside[key] if key in aside else pointer_of(self._db.get(key))
         if before is not None:
             self._segments.free(before)
@@ -241,21 +246,27 @@ class LevelStore:
         return value if pointer is None else pointer.packed()
 
     def _remove_dead(self, *, keep: bool) -> None:
-        if self._unsynced:  # or a power loss would bring the pointers back
+        if self._unsynced:  # otherwise a power loss would bring the pointers back
             self._segments.flush(sync=True)
             _sync_logs(self._path)
             self._unsynced = False
         self._segments.remove_dead(scans=bool(self._scans), keep=keep)
 
     def compact(self, start: bytes, stop: bytes) -> None:
-        # LevelDB begins a new log for this. An empty log before it would look like a lost one.
-        self.write([], sync=False)
-        with self._turnstile:
-            try:
-                # Both bounds are given: plyvel takes a missing one for the empty key.
-                self._db.compact_range(start=start, stop=stop)
-            except (plyvel.Error, OSError) as error:
-                raise self._failed(error) from error
+        # LevelDB merges a table only into the level below. LevelDB writes a memtable that overlaps
+        # no table to a low level at once, with all dead entries, and leaves the new table as is. So
+        # the first pass writes the memtable out, and the second pass merges tombstones, which span
+        # the range, down to the last table. (The write also begins the log: LevelDB starts a new
+        # log for a compaction, and an empty log before the new one would look like a lost log.)
+        ends = start + b"\0", stop[:-1] + bytes([stop[-1] - 1]) + b"\xff" * _KEY_BYTES_PAST
+        for _ in range(2):
+            self.write([(key, None) for key in ends if self.get(key) is None], sync=False)
+            with self._call_guard:
+                try:
+                    # Pass both bounds: plyvel takes a missing bound for the empty key.
+                    self._db.compact_range(start=start, stop=stop)
+                except (plyvel.Error, OSError) as error:
+                    raise self._failed(error) from error
         if start <= _BODY < stop:
             for number in self._segments.mostly_dead():
                 self._empty(number)
@@ -263,13 +274,13 @@ class LevelStore:
             self._segments.settle()
 
     def _empty(self, number: int) -> None:
-        """What still lives in a segment is written again, a little at a time; then it goes."""
+        """Rewrite the live values of a segment, a few at a time; then remove the segment."""
         rows = self._segments.records(number)
         while some := list(islice(rows, MOVED_AT_ONCE)):
-            with self._writing, self._turnstile:
+            with self._writing, self._call_guard:
                 moved = [row for each in some for row in self._alive(number, *each)]
                 self._write(moved, sync=False, moves=True)
-        with self._writing, self._turnstile:
+        with self._writing, self._call_guard:
             self._segments.emptied(number)
             self._write([], sync=False)
 
@@ -282,9 +293,13 @@ class LevelStore:
     def shed(self) -> None:
         with self._writing:
             self._segments.drop_spares()
+            if self._segments.end_dead():
+                # The file is removed when the write that freed its last value is on disk.
+                with self._call_guard:
+                    self._write([], sync=True)
 
     def size_bytes(self) -> int:
-        with self._turnstile:
+        with self._call_guard:
             return max(0, _folder_bytes(self._path) - self._segments.spare_bytes)
 
     def close(self) -> None:
@@ -294,14 +309,16 @@ class LevelStore:
                 self._close()
 
     def _close(self) -> None:
-        failed = self._turnstile.refusal is not None
-        self._turnstile.refuse(
+        failed = self._call_guard.refusal is not None
+        self._call_guard.refuse(
             StorageError(f"{self._path}: the store is closed; open it again to use it")
         )
-        self._turnstile.drain()
+        self._call_guard.drain()
         try:
-            self._segments.close()
-            self._db.close()
+            try:
+                self._segments.close()
+            finally:
+                self._db.close()
             if not failed:
                 _sync_logs(self._path)
                 self._mark.settle(self._commit)
@@ -311,7 +328,7 @@ class LevelStore:
             self._mark.close()
 
     def _rows(self, rows: Any, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Rows are copied a chunk at a time, each while the store cannot be closed."""
+        """Copy rows a chunk at a time; each copy holds the call guard, which delays `close`."""
         count = 1
         try:
             while chunk := self._chunk(rows, count, start, stop):
@@ -323,7 +340,7 @@ class LevelStore:
             rows.close()
 
     def _chunk(self, rows: Any, count: int, start: bytes, stop: bytes) -> list[tuple[bytes, bytes]]:
-        with self._turnstile:
+        with self._call_guard:
             try:
                 return [self._whole(row) for row in islice(rows, count)]
             except (plyvel.Error, OSError) as error:
@@ -345,9 +362,9 @@ class LevelStore:
         return StoreDamaged(f"{where} cannot be read: {_text(error)}. {RESTORE}")
 
     def _failed(self, error: Exception) -> StorageError:
-        """Refuse everything from now on, and say why."""
+        """Refuse every later call; returns the error that explains the refusal."""
         if isinstance(error, plyvel.CorruptionError):
-            # A compaction in the background met it; the write is only where it comes to light.
+            # A background compaction found the damage; LevelDB reports it at the next write.
             where = integrity.find_bad_table(self._path, b"", None)
             failure: StorageError = StoreDamaged(
                 f"{where} cannot be read: {_text(error)}. {RESTORE}"
@@ -357,7 +374,7 @@ class LevelStore:
                 f"{self._path}: a write failed: {_text(error)}. Nothing more is written: make room "
                 "on the disk or replace it, then start the node again"
             )
-        self._turnstile.refuse(failure)
+        self._call_guard.refuse(failure)
         return failure
 
 
@@ -383,7 +400,7 @@ def _open(path: str) -> tuple[Any, SyncMark, int]:
         empty_logs = integrity.check(path, mark.commit)
         db = _level(path, create=False)
         try:
-            # LevelDB has begun new files and does not sync the folder after the last of them.
+            # LevelDB has created new files and does not sync the folder after the last one.
             sync_folder(path)
             commit = _read_commit(db, path)
             if commit < mark.commit:
@@ -410,9 +427,9 @@ def _level(path: str, *, create: bool) -> Any:
         return plyvel.DB(
             path,
             create_if_missing=create,
-            # Without it LevelDB drops what it cannot read from its log, and says nothing.
+            # Without paranoid_checks LevelDB silently drops unreadable parts of its log.
             paranoid_checks=True,
-            # Who pushes large payloads compresses them; doing it twice only costs time.
+            # Producers compress large payloads; compressing twice only costs time.
             compression=None,
             write_buffer_size=WRITE_BUFFER_BYTES,
             max_open_files=OPEN_FILES_MAX,
@@ -438,7 +455,7 @@ def _sync_logs(path: str) -> None:
         try:
             fd = os.open(log, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
-            continue  # LevelDB removes a log once a synced table holds what was in it.
+            continue  # LevelDB removes a log once a synced table holds the log's contents.
         try:
             os.fsync(fd)
         finally:
@@ -446,7 +463,7 @@ def _sync_logs(path: str) -> None:
 
 
 def _text(error: Exception) -> str:
-    """What LevelDB said; plyvel hands it on as bytes."""
+    """LevelDB's message; plyvel passes the message on as bytes."""
     said = error.args[0] if len(error.args) == 1 else error
     return said.decode(errors="replace") if isinstance(said, bytes) else str(said)
 
@@ -463,8 +480,9 @@ def _folder_bytes(path: str) -> int:
 
 
 def _give_back_memory() -> None:
-    """To recover, LevelDB reads its log into memory, up to a write buffer, and frees that; the C
-    library would keep it for this thread, and a node writes in another."""
+    """Return freed memory to the system. During recovery LevelDB reads its log into memory, up to a
+    write buffer, and frees the memory. The C library would keep the memory for this thread, but a
+    node writes in another thread."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:  # glibc has it
+    if trim is not None:  # only glibc has malloc_trim
         trim(0)

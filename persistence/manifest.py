@@ -1,7 +1,8 @@
-"""LevelDB's MANIFEST, read without LevelDB: which tables and which log make up the store.
+"""Reads LevelDB's MANIFEST without LevelDB: the tables and the log that make up the store.
 
-``CURRENT`` names the MANIFEST. That is a row of edits, each a row of tagged fields, and the state
-is what they add up to. Only a few fields matter here; the rest are read over.
+``CURRENT`` names the MANIFEST. The MANIFEST is a sequence of edits, each a sequence of tagged
+fields, and the state is the sum of the edits. Only a few fields matter here; the reader skips the
+rest.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from typing import Final
 
 from weft.errors import StoreDamaged
 
-from . import journal
+from . import leveldb_log
 
 COMPARATOR, LOG_NUMBER, NEXT_FILE, LAST_SEQUENCE, COMPACT_POINTER = 1, 2, 3, 4, 5
 DELETED_FILE, NEW_FILE, PREVIOUS_LOG = 6, 7, 9
 
-#: A key inside LevelDB ends with its sequence number and kind.
+#: LevelDB appends the sequence number and the kind to each internal key.
 _INTERNAL_BYTES: Final = 8
 _RESTORE: Final = "Restore this data directory from a backup or a replica"
 _MANIFEST_NAME = re.compile(rb"MANIFEST-[0-9]+\n")
@@ -28,7 +29,7 @@ _MANIFEST_NAME = re.compile(rb"MANIFEST-[0-9]+\n")
 class Table:
     number: int
     size: int
-    #: The first and the last key in it.
+    #: The first and the last key of the table.
     first: bytes
     last: bytes
 
@@ -39,16 +40,16 @@ class Table:
 
 @dataclass
 class Manifest:
-    """What the edits add up to."""
+    """The sum of the edits."""
 
     path: str
-    #: Older logs are in tables already; this one and newer ones are replayed at a start.
+    #: The contents of older logs are in tables; a start replays this log and newer ones.
     log_number: int = 0
     tables: dict[int, Table] = field(default_factory=dict)
 
 
 def read(folder: str) -> Manifest:
-    """The manifest of the store in ``folder``; raises StoreDamaged naming the file at fault."""
+    """The manifest of the store in ``folder``; raises StoreDamaged naming the damaged file."""
     current = os.path.join(folder, "CURRENT")
     try:
         with open(current, "rb") as file:
@@ -64,7 +65,7 @@ def read(folder: str) -> Manifest:
     except FileNotFoundError:
         raise StoreDamaged(f"{path} is missing, but {current} names it. {_RESTORE}") from None
     manifest = Manifest(path)
-    for edit in journal.records(data, path):
+    for edit in leveldb_log.records(data, path):
         try:
             _apply(manifest, edit)
         except IndexError:
@@ -108,7 +109,7 @@ def _new_table(edit: bytes, at: int) -> tuple[Table, int]:
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
-    """LevelDB's packed number at ``at``, and where the next field begins."""
+    """LevelDB's varint at ``at``, and the offset of the next field."""
     value = shift = 0
     while True:
         byte = data[at]

@@ -1,10 +1,10 @@
-"""The store in memory: the same contract as on disk, with the faults of a disk on demand.
+"""The store in memory: the same contract as the store on disk, with disk faults on demand.
 
-Tests and the simulator run on it. A power loss is `crash`: it hands back the store as the disk
-would have it. The model is what LevelStore promises: writes reach the disk in order and each as a
-whole; a synced write brings every earlier one with it; of those after the last synced one, any
-prefix may have survived. Below the durable map there is thus a list of un-synced writes, and
-nothing else.
+Tests and the simulator use this store. `crash` simulates a power loss and returns the store as the
+disk would have the data. The model follows the guarantees of LevelStore: writes reach the disk in
+order, each atomically; a synced write makes every earlier write durable; of the writes after the
+last synced write, any prefix may survive. So the state is a durable map and a list of un-synced
+writes, and nothing else.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from weft.errors import StorageError
 
 from .store import Change
 
-#: What LevelDB adds to a key and a value on disk, about.
+#: Approximate overhead on disk that LevelDB adds to a key and a value.
 ENTRY_BYTES: Final = 12
 
 
 class MemoryStore:
-    """A Store in memory. `crash`, `fail_next_write` and `corrupt` are its faults."""
+    """A Store in memory. `crash`, `fail_next_write` and `corrupt` inject faults."""
 
     def __init__(self, path: str = "memory") -> None:
         self._path = path
         self._rows: dict[bytes, bytes] = {}
         #: The keys of `_rows`, sorted.
         self._keys: list[bytes] = []
-        #: What a power loss leaves for certain: `_rows` before the un-synced writes.
+        #: The rows that survive a power loss for certain: `_rows` before the un-synced writes.
         self._durable: dict[bytes, bytes] = {}
         self._unsynced: list[list[Change]] = []
         self._bytes = 0
@@ -53,14 +53,14 @@ class MemoryStore:
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
         self._check()
         keys = self._keys[bisect_left(self._keys, start) : bisect_left(self._keys, stop)]
-        # The rows are looked up now: a scan is a snapshot, also while others write.
+        # Copy the rows now: a scan is a snapshot, also during concurrent writes.
         return self._checked(iter([(key, self._rows[key]) for key in keys]))
 
     def write(self, changes: list[Change], *, sync: bool) -> None:
         self._check()
         assert all(key for key, _ in changes), "a key is never empty"
         if self._next_failure is not None:
-            # Whether a failed write is on disk is not known, so a crash may keep it.
+            # A failed write may or may not be on disk, so a crash may keep the write.
             self._unsynced.append(list(changes))
             self._failure = f"{self._path}: a write failed: {self._next_failure}"
             raise StorageError(self._failure) from self._next_failure
@@ -85,10 +85,10 @@ class MemoryStore:
         self._closed = True
 
     def crash(self, rng: random.Random | None = None) -> MemoryStore:
-        """The store as the disk has it after a power loss now; this one is closed.
+        """The store as the disk has the data after a power loss now; closes the current store.
 
-        Every synced write is there. Of the later ones, the first few: how many is drawn from
-        ``rng``, and is none without it.
+        Every synced write survives. Of the later writes a prefix survives: ``rng`` draws the
+        length, and without ``rng`` no later write survives.
         """
         kept = rng.randint(0, len(self._unsynced)) if rng else 0
         left = dict(self._durable)
@@ -103,12 +103,13 @@ class MemoryStore:
         self._next_failure = error
 
     def corrupt(self, key: bytes, rng: random.Random) -> None:
-        """Flip one bit of what is stored under ``key``, as a bad disk would."""
+        """Flip one bit of the value stored under ``key``, as a bad disk would."""
         value = bytearray(self._rows[key])
         assert value, f"the value under {key.hex()} is empty: it has no bit to flip"
         value[rng.randrange(len(value))] ^= 1 << rng.randrange(8)
         self._rows[key] = bytes(value)
-        # It stays so after a crash: in the newest write of that key, or below all of them.
+        # The damage must survive a crash: flip the newest un-synced write of the key, or the
+        # durable value.
         for changes in reversed(self._unsynced):
             for place in reversed(range(len(changes))):
                 if changes[place][0] == key:

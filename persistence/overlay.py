@@ -1,8 +1,8 @@
-"""A round's changes over a store: read through, written all at once.
+"""A round's changes over a store: reads fall through to the store, writes are collected.
 
-Everything that a round changes is collected here and taken out at its end, to be written
-atomically. Reads see the round's own changes first. Values are sealed on their way in and checked
-on their way out.
+The overlay collects all changes of a round; at the end of the round the node takes the changes and
+writes them atomically. Reads see the round's own changes first. The overlay seals values on the way
+in and verifies the checksums on the way out.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator
 from weft.errors import StoreDamaged
 
 from . import layout
-from .store import Change, Reader
+from .store import Change, StoreReader
 
 
 class Overlay:
-    def __init__(self, store: Reader) -> None:
+    def __init__(self, store: StoreReader) -> None:
         self._store = store
         self._changes: dict[bytes, bytes | None] = {}
 
@@ -30,7 +30,7 @@ class Overlay:
         return None if record is None else layout.unseal(key, record, self._store.path)
 
     def read_bytes(self, key: bytes) -> bytes | None:
-        """As `read`, for what is large and kept as bytes: it is not copied on its way."""
+        """As `read`, for large values kept as bytes: the value is not copied."""
         if key in self._changes:
             data = self.read(key)
             return None if data is None else bytes(data)
@@ -40,14 +40,14 @@ class Overlay:
         try:
             return layout.unseal_parted(key, *parts, self._store.path)
         except StoreDamaged:
-            record = self._store.get(key)  # it knows which file that is, or where it is now
+            record = self._store.get(key)  # names the damaged file, or finds the value's new place
             return None if record is None else bytes(layout.unseal(key, record, self._store.path))
 
     def put(self, key: bytes, data: bytes) -> None:
         self._changes[key] = layout.seal(key, data)
 
     def read_record(self, key: bytes) -> bytes | None:
-        """As it stands in the store, with its checksum: it is checked, or damage would spread."""
+        """The record as stored, with its checksum: verified, otherwise damage would spread."""
         if key in self._changes:
             return self._changes[key]
         record = self._store.get(key)
@@ -56,7 +56,7 @@ class Overlay:
         return record
 
     def put_record(self, key: bytes, record: bytes) -> None:
-        """A value that is sealed already."""
+        """Put a value that is already sealed."""
         self._changes[key] = record
 
     def put_records(self, records: Iterable[tuple[bytes, bytes]]) -> None:
@@ -66,7 +66,7 @@ class Overlay:
         self._changes[key] = None
 
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """What is stored, without this round's changes."""
+        """Stored rows, without this round's changes."""
         return layout.unseal_rows(self._store.scan(start, stop), self._store.path)
 
     @property
@@ -74,18 +74,18 @@ class Overlay:
         return bool(self._changes)
 
     def stored(self, key: bytes) -> memoryview | None:
-        """As it was when the round began."""
+        """The value as of the beginning of the round."""
         record = self._store.get(key)
         return None if record is None else layout.unseal(key, record, self._store.path)
 
     def stored_rows(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Keys and sealed values as they are when the first is taken; each is checked."""
+        """Keys and sealed values as of the first row taken; each value is verified."""
         for key, record in self._store.scan(start, stop):
             layout.unseal(key, record, self._store.path)
             yield key, record
 
     def drop_all(self, ranges: list[tuple[bytes, bytes]]) -> None:
-        """Deletes everything in some ranges, this round's own changes too."""
+        """Delete all keys in some ranges, including this round's own changes."""
         for start, stop in ranges:
             for key, _ in self._store.scan(start, stop):
                 self._changes[key] = None

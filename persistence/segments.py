@@ -1,23 +1,26 @@
-"""Segments: large values stand in files of their own, and LevelDB has only where.
+"""Segments: large values are appended to separate files, and LevelDB stores only pointers.
 
-LevelDB writes a value at least twice, into its log and then into a table, with a checksum in
-software each time, although most payloads are acked and gone by then. A large payload is appended
-to a segment instead, once, and under its key LevelDB keeps a *pointer*. A segment is removed as
-soon as nothing in it is alive; one of which little lives is emptied by `LevelStore.compact`.
+LevelDB writes a value at least twice, into a log and then into a table, with a checksum in software
+each time, although most payloads are acked and deleted by then. The store instead appends a large
+payload to a segment, once, and LevelDB keeps a *pointer* under the payload's key. A segment is
+removed as soon as no value in the segment is alive; `LevelStore.compact` empties a segment with few
+live values.
 
-- Bytes before pointers: a segment is synced before the write that points into it. So whatever
-  LevelDB has points to something whole, and what a crash left behind it is garbage.
-- Pointers before bytes go: a segment is unlinked only when the write that freed its last value is
-  on disk.
-- For each segment LevelDB has a *standing*, changed in the same write as the pointers: how many
-  bytes live, and how long the file was. A file that is missing or shorter is damage, and is named.
-- The files of some dead segments are kept, and become the next ones (*spares*): their blocks are
-  allocated and their pages in memory, so a burst is written faster, and nothing has to be removed.
-  What stood there before is never taken for a value: only what was written and synced since is
-  pointed to, nothing looks behind a standing's end, and a write that does not sync first cuts off
-  what is old.
-- A value that begins as pointers do is put aside whatever its size: so nothing else can be taken
-  for a pointer.
+- Bytes before pointers: a segment is synced before the write that points into the segment. So every
+  pointer in LevelDB refers to a complete value, and bytes that a crash left behind the last
+  referenced value are garbage.
+- Pointers before unlink: a segment is unlinked only when the write that freed the segment's last
+  value is on disk.
+- For each segment LevelDB has a *standing*, changed in the same write as the pointers: the number
+  of live bytes, and the length of the file. A missing or shorter file is damage, and the error
+  names the file.
+- The files of some dead segments are recycled as the next segments (*spares*): their blocks are
+  allocated and their pages are in memory, so a burst is written faster and no file has to be
+  removed. Old contents are never read as a value: pointers refer only to bytes written and synced
+  since, no reader goes past a standing's end, and a write without a sync first truncates the old
+  contents.
+- A value that begins with the pointer magic goes into a segment regardless of size, so no other
+  value can be mistaken for a pointer.
 
 A record in a segment: lengths of key and value, the key, the value; the pointer has a checksum.
 """
@@ -37,20 +40,20 @@ import xxhash
 from weft.errors import StoreDamaged
 from weft.limits import KIB, MIB
 
-from .syncmark import sync_folder
-from .undertaker import Undertaker
+from .file_remover import FileRemover
+from .sync_mark import sync_folder
 
-#: Smaller values stay in LevelDB: a second sync costs more than writing them twice.
+#: Smaller values stay in LevelDB: a second sync costs more than writing a small value twice.
 LARGE_BYTES: Final = 32 * KIB
-#: A segment that has grown to this is followed by the next.
+#: A segment of this size is full; the next value begins a new segment.
 SEGMENT_BYTES: Final = 16 * MIB
-#: Files that are kept to be written again: a burst of 256 MiB. They are no part of what the store
-#: takes, but take room on the disk, so they are kept only where four times as much is free.
+#: Files kept for reuse: a burst of 256 MiB. Spares do not count as the store's size but take room
+#: on the disk, so the store keeps spares only where four times as much is free.
 SPARES_MAX: Final = 16
 SPARES_FREE_MIN: Final = 4 * SPARES_MAX * SEGMENT_BYTES
 #: Segments kept open for reading.
 OPEN_MAX: Final = 64
-#: Buffers that one call of the system takes.
+#: Buffers per system call.
 _BUFFERS_MAX: Final = 1000
 _RESTORE: Final = "Restore this data directory from a backup or a replica"
 _NAME = re.compile(r"([0-9]{6,})\.segment")
@@ -62,7 +65,7 @@ _record = struct.Struct(">II")
 
 class Pointer(NamedTuple):
     segment: int
-    #: Where the value begins.
+    #: The offset of the value itself, after the record's header and key.
     offset: int
     length: int
     checksum: int
@@ -72,14 +75,14 @@ class Pointer(NamedTuple):
 
 
 def pointer_of(value: bytes | None) -> Pointer | None:
-    """What a value in LevelDB points to, if it is a pointer."""
+    """The pointer in a value from LevelDB; None if the value is not a pointer."""
     if value is None or len(value) != _pointer.size or value[:8] != _MAGIC:
         return None
     return Pointer(*_pointer.unpack(value)[1:])
 
 
 def stands_aside(value: bytes | None) -> bool:
-    """Whether a value goes into a segment."""
+    """True if a value goes into a segment."""
     return value is not None and (len(value) >= LARGE_BYTES or value[:8] == _MAGIC)
 
 
@@ -91,18 +94,18 @@ class _Standing:
         self.end = end
 
 
-class Segments:
-    """All segments of one store. One thread appends; any thread reads."""
+class SegmentStore:
+    """All segments of one store. One thread appends; any thread may read."""
 
     def __init__(self, folder: str, standings: dict[int, bytes]) -> None:
-        """Checks the files against what LevelDB says of them, and removes what a crash left."""
+        """Check the files against LevelDB's standings, and remove files that a crash left."""
         self._folder = folder
-        #: What is there, by number.
+        #: The standing of each segment, by number.
         self.standing = {n: _Standing(*_standing.unpack(one)) for n, one in standings.items()}
         found = {int(name[1]) for name in map(_NAME.fullmatch, os.listdir(folder)) if name}
-        #: The segment that is appended to is made with its first value.
+        #: The segment under append. The file is created with the first value.
         self._current = max(found | self.standing.keys(), default=0)
-        #: Segments whose standing is to be written.
+        #: Segments with a changed standing, not yet written to LevelDB.
         self.touched = {number for number, one in self.standing.items() if not one.live}
         for number in self.touched:
             del self.standing[number]
@@ -111,18 +114,18 @@ class Segments:
         for number in found - self.standing.keys():
             os.unlink(self._path(number))
         self._fd = -1
-        self._at = 0  # what is written of the current one; its file may be longer
+        self._at = 0  # bytes written to the current segment; the file may be longer
         self._size = 0
-        #: Numbers of dead segments whose files are kept, with their sizes.
-        self._spares: dict[int, int] = {}
+        #: Numbers of dead segments with a recycled file, and the sizes of the files.
+        self._recycled_segments: dict[int, int] = {}
         self._buffers: list[bytes] = []
         self.unsynced: set[int] = set()  # segments with bytes that may not be on disk
-        self._made = False  # whether the folder has to be synced, too
-        self.dead: list[int] = []  # to be removed
-        self._lock = threading.Lock()  # held while a descriptor of these is used
+        self._made = False  # True if the folder needs a sync, too
+        self.dead: list[int] = []  # segments to remove
+        self._lock = threading.Lock()  # held while a descriptor of `_open` or `_retired` is in use
         self._open: OrderedDict[int, int] = OrderedDict()
         self._retired: dict[int, int] = {}
-        self._undertaker = Undertaker()
+        self._file_remover = FileRemover()
 
     def _check(self, number: int, standing: _Standing) -> None:
         path = self._path(number)
@@ -136,7 +139,7 @@ class Segments:
     # --- writing ---
 
     def append(self, key: bytes, value: bytes, *, sync: bool) -> Pointer:
-        """Takes a value; it is in its file after a `flush`, which syncs or not as this says."""
+        """Buffer a value for the next `flush`; `sync` must equal the `sync` of the `flush`."""
         standing = self.standing.get(self._current)
         if self._fd < 0 or (standing is not None and standing.end >= SEGMENT_BYTES):
             self._begin(sync=sync)
@@ -160,12 +163,12 @@ class Segments:
             os.close(self._fd)
             self._fd = -1
             if not self.standing[before].live:
-                self._bury(before)
+                self._remove_file(before)
         path = self._path(self._current)
         flags = os.O_WRONLY | os.O_CLOEXEC
         self._at = self._size = 0
-        if self._spares:
-            number, self._size = self._spares.popitem()
+        if self._recycled_segments:
+            number, self._size = self._recycled_segments.popitem()
             os.rename(self._path(number), path)
             self._forget(number)
         else:
@@ -175,36 +178,36 @@ class Segments:
         self._made = True
 
     def _cut_off(self) -> None:
-        """What is left of an earlier segment, behind the end of the current one."""
+        """Truncate the rest of a recycled segment behind the end of the current segment."""
         if self._size > self._at:
             os.ftruncate(self._fd, self._at)
             self._size = self._at
 
     def _forget(self, number: int) -> None:
-        """Somebody who came late may have opened it since it died."""
+        """Close a descriptor that a late reader opened after the segment died."""
         with self._lock:
             fd = self._open.pop(number, -1)
             if fd >= 0:
                 os.close(fd)
 
     def free(self, pointer: Pointer) -> None:
-        """A value is not pointed to any more, once the write is done."""
+        """Release a value: after the current write no pointer refers to the value."""
         standing = self.standing.get(pointer.segment)
         if standing is None:
             return
         standing.live = max(0, standing.live - pointer.length)
         self.touched.add(pointer.segment)
         if not standing.live and pointer.segment != self._current:
-            self._bury(pointer.segment)
+            self._remove_file(pointer.segment)
 
-    def _bury(self, number: int) -> None:
+    def _remove_file(self, number: int) -> None:
         del self.standing[number]
         self.touched.add(number)
         self.unsynced.discard(number)
         self.dead.append(number)
 
     def flush(self, *, sync: bool) -> None:
-        """What was appended is in the files; with `sync`, it and all before is on disk."""
+        """Write the appended values to the files; with `sync`, sync these and all earlier bytes."""
         self._put_out(sync=sync)
         if not (sync and self.unsynced):
             return
@@ -221,15 +224,15 @@ class Segments:
     def _put_out(self, *, sync: bool) -> None:
         buffers, self._buffers = self._buffers, []
         if buffers and not sync:
-            # A pointer may reach the disk before these bytes: then the file shall end early, as a
-            # new one does, and not hold something old there.
+            # A pointer may reach the disk before these bytes. In that case the file must end early,
+            # as a new file would, and must not hold old bytes at the pointer's offset.
             self._cut_off()
         for first in range(0, len(buffers), _BUFFERS_MAX):
             some = buffers[first : first + _BUFFERS_MAX]
             left = sum(map(len, some))
             written = os.pwritev(self._fd, some, self._at)
             self._at += written
-            if written < left:  # a signal, or the disk: what is left says which
+            if written < left:  # a signal, or a full disk: writing the rest shows which
                 rest = memoryview(b"".join(some))[written:]
                 while rest:
                     written = os.pwrite(self._fd, rest, self._at)
@@ -237,7 +240,7 @@ class Segments:
                     rest = rest[written:]
 
     def standings(self) -> list[tuple[int, bytes | None]]:
-        """What has changed since the last call, to be written together with the pointers."""
+        """Standings changed since the last call, to be written together with the pointers."""
         touched, self.touched = sorted(self.touched), set()
         return [(number, self._packed(number)) for number in touched]
 
@@ -246,8 +249,8 @@ class Segments:
         return None if standing is None else _standing.pack(standing.live, standing.end)
 
     def remove_dead(self, *, scans: bool, keep: bool) -> None:
-        """The write that freed them is on disk. A scan that began before may still read them; else
-        they may be kept as spares."""
+        """Remove dead segments; the write that freed the values is on disk. With `scans`, an
+        earlier scan may still read the segments; otherwise `keep` allows recycling the files."""
         keep = keep and not scans and self._free_bytes() >= SPARES_FREE_MIN
         with self._lock:
             if not scans:
@@ -262,10 +265,10 @@ class Segments:
                 elif number in self._open:
                     os.close(self._open.pop(number))
                 path = self._path(number)
-                if keep and len(self._spares) < SPARES_MAX and os.path.exists(path):
-                    self._spares[number] = os.path.getsize(path)
+                if keep and len(self._recycled_segments) < SPARES_MAX and os.path.exists(path):
+                    self._recycled_segments[number] = os.path.getsize(path)
                 else:
-                    self._undertaker.remove(path)
+                    self._file_remover.remove(path)
 
     def _free_bytes(self) -> int:
         found = os.statvfs(self._folder)
@@ -273,27 +276,39 @@ class Segments:
 
     @property
     def spare_bytes(self) -> int:
-        """Of the files, what belongs to no segment."""
-        return sum(self._spares.copy().values()) + max(0, self._size - self._at)
+        """Bytes of the files that belong to no segment."""
+        return sum(self._recycled_segments.copy().values()) + max(0, self._size - self._at)
 
     def drop_spares(self) -> None:
-        while self._spares:
-            number, _ = self._spares.popitem()
+        while self._recycled_segments:
+            number, _ = self._recycled_segments.popitem()
             self._forget(number)
-            self._undertaker.remove(self._path(number))
+            self._file_remover.remove(self._path(number))
+
+    def end_dead(self) -> bool:
+        """End the current segment if no value is alive, so that the file can be removed. Returns
+        True if the segment ended: a write must follow."""
+        standing = self.standing.get(self._current)
+        if self._fd < 0 or standing is None or standing.live or self._buffers:
+            return False
+        os.close(self._fd)
+        self._fd = -1
+        self._at = self._size = 0
+        self._remove_file(self._current)
+        return True
 
     # --- reading ---
 
     def read(self, pointer: Pointer) -> bytes:
-        """As it was written, or StoreDamaged."""
+        """The value as written, or StoreDamaged."""
         value = self.read_parted(pointer, 0)[1]
         if xxhash.xxh3_64_intdigest(value) != pointer.checksum:
             raise self._damaged(pointer)
         return value
 
     def read_parted(self, pointer: Pointer, at: int) -> tuple[bytes, bytes]:
-        """The first `at` bytes, and the rest, which is in memory once. All of it is there, but its
-        checksum is not compared: who reads a value in two has one of his own in it."""
+        """The first `at` bytes and the rest, without copying the rest. Checks the length but not
+        the checksum: a caller that reads a value in two parts has a checksum inside the value."""
         with self._lock:
             fd = self._retired.get(pointer.segment)
             if fd is None:
@@ -311,7 +326,7 @@ class Segments:
         )
 
     def _opened(self, number: int) -> int:
-        """A descriptor of a segment, the lock being held."""
+        """A descriptor of a segment. The caller holds the lock."""
         fd = self._open.get(number)
         if fd is not None:
             self._open.move_to_end(number)
@@ -328,7 +343,7 @@ class Segments:
     # --- emptying ---
 
     def mostly_dead(self) -> list[int]:
-        """Segments that are worth being emptied, oldest first."""
+        """Segments worth emptying, oldest first."""
         return [
             number
             for number, standing in sorted(self.standing.items())
@@ -336,7 +351,7 @@ class Segments:
         ]
 
     def records(self, number: int) -> Iterator[tuple[bytes, int, int]]:
-        """Key, offset and length of every value that was ever put there."""
+        """Key, offset and length of every value ever appended to the segment."""
         standing = self.standing.get(number)
         if standing is None:
             return
@@ -351,16 +366,16 @@ class Segments:
                 at += length
 
     def emptied(self, number: int) -> None:
-        """Every value of it was looked at, and those that lived were written elsewhere."""
+        """Remove a segment after all its live values were written elsewhere."""
         if number in self.standing and number != self._current:
-            self._bury(number)
+            self._remove_file(number)
 
     def settle(self) -> None:
-        """Returns when the files of the dead are gone."""
-        self._undertaker.settle()
+        """Return when the files of dead segments are removed."""
+        self._file_remover.settle()
 
     def close(self) -> None:
-        """Syncs what is not yet on disk."""
+        """Sync all bytes that are not on disk yet, and close the files."""
         try:
             if self._fd >= 0:
                 self._cut_off()
@@ -375,7 +390,7 @@ class Segments:
                     os.close(fd)
                 self._open.clear()
                 self._retired.clear()
-            self._undertaker.close()
+            self._file_remover.close()
 
     def _path(self, number: int) -> str:
         return os.path.join(self._folder, f"{number:06d}.segment")

@@ -1,1 +1,1 @@
-"""What goes over a wire: the public gRPC API and the frames of the ZeroMQ data path."""
+"""Wire formats: the public gRPC API and the frames of the ZeroMQ data path."""

@@ -1,4 +1,4 @@
-"""A queue's settings: one struct, checked in one place, the same on both wires and on disk."""
+"""A queue's settings: one struct, validated in one place, the same on both wires and on disk."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from weft.errors import InvalidArgument
 
 
 class Settings(msgspec.Struct, frozen=True, array_like=True):
-    """What `create_queue` takes. Fields are only ever added at the end: this is stored."""
+    """The arguments of `create_queue`. New fields are only added at the end: nodes store this."""
 
-    #: How long a pop lends a message before it is delivered again.
+    #: The lease time of a popped message; after the lease expires, the message is delivered again.
     lease_ms: int = 30_000
     #: Deliveries after which a message moves to `dead_letter`; 0 means never.
     max_deliveries: int = 0
-    #: The queue that takes what was delivered too often; "" for none.
+    #: The queue for messages with too many deliveries; "" for none.
     dead_letter: str = ""
-    #: Messages older than this are dropped; 0 keeps them until they are acked.
+    #: Older messages are dropped; 0 keeps messages until acked.
     retention_ms: int = 0
-    #: How long a (producer, batch) and a dedup key are remembered.
+    #: How long a queue remembers a (producer, batch) and a dedup key.
     dedup_window_ms: int = 300_000
     #: A push that would exceed this many messages is refused with QueueFull; 0 for no limit.
     max_messages: int = 0
-    #: Messages come in the order of their pushes, and the next ones only when those that are lent
-    #: are settled. All of the queue is then on one partition. Decided when the queue is made.
+    #: Deliver messages in push order, and the next messages only when all leased messages are
+    #: settled. The whole queue is then on one partition. Fixed when the queue is created.
     ordered: bool = False
 
     def check(self) -> None:

@@ -97,7 +97,7 @@ class DescribeQueueRequest(_message.Message):
     def __init__(self, queue: _Optional[str] = ...) -> None: ...
 
 class QueueDescription(_message.Message):
-    __slots__ = ("name", "settings", "ready", "leased", "delayed", "bytes", "oldest_ms", "pushed", "delivered", "acked", "dead_lettered", "expired_leases", "duplicates", "waiting_pops", "reserved", "staged", "backlog_bytes")
+    __slots__ = ("name", "settings", "ready", "leased", "delayed", "bytes", "oldest_ms", "pushed", "delivered", "acked", "dead_lettered", "expired_leases", "duplicates", "waiting_pops", "reserved", "staged", "backlog_bytes", "uncounted_partitions", "missing_nodes")
     NAME_FIELD_NUMBER: _ClassVar[int]
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
     READY_FIELD_NUMBER: _ClassVar[int]
@@ -115,6 +115,8 @@ class QueueDescription(_message.Message):
     RESERVED_FIELD_NUMBER: _ClassVar[int]
     STAGED_FIELD_NUMBER: _ClassVar[int]
     BACKLOG_BYTES_FIELD_NUMBER: _ClassVar[int]
+    UNCOUNTED_PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    MISSING_NODES_FIELD_NUMBER: _ClassVar[int]
     name: str
     settings: Settings
     ready: int
@@ -132,7 +134,9 @@ class QueueDescription(_message.Message):
     reserved: int
     staged: int
     backlog_bytes: int
-    def __init__(self, name: _Optional[str] = ..., settings: _Optional[_Union[Settings, _Mapping]] = ..., ready: _Optional[int] = ..., leased: _Optional[int] = ..., delayed: _Optional[int] = ..., bytes: _Optional[int] = ..., oldest_ms: _Optional[int] = ..., pushed: _Optional[int] = ..., delivered: _Optional[int] = ..., acked: _Optional[int] = ..., dead_lettered: _Optional[int] = ..., expired_leases: _Optional[int] = ..., duplicates: _Optional[int] = ..., waiting_pops: _Optional[int] = ..., reserved: _Optional[int] = ..., staged: _Optional[int] = ..., backlog_bytes: _Optional[int] = ...) -> None: ...
+    uncounted_partitions: int
+    missing_nodes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., settings: _Optional[_Union[Settings, _Mapping]] = ..., ready: _Optional[int] = ..., leased: _Optional[int] = ..., delayed: _Optional[int] = ..., bytes: _Optional[int] = ..., oldest_ms: _Optional[int] = ..., pushed: _Optional[int] = ..., delivered: _Optional[int] = ..., acked: _Optional[int] = ..., dead_lettered: _Optional[int] = ..., expired_leases: _Optional[int] = ..., duplicates: _Optional[int] = ..., waiting_pops: _Optional[int] = ..., reserved: _Optional[int] = ..., staged: _Optional[int] = ..., backlog_bytes: _Optional[int] = ..., uncounted_partitions: _Optional[int] = ..., missing_nodes: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class PurgeQueueRequest(_message.Message):
     __slots__ = ("queue",)
@@ -206,7 +210,7 @@ class PushResponse(_message.Message):
     def __init__(self, ids: _Optional[_Iterable[str]] = ..., duplicate: bool = ..., durability: _Optional[str] = ...) -> None: ...
 
 class Message(_message.Message):
-    __slots__ = ("id", "body", "headers", "key", "receipt", "deliveries", "pushed_ms", "lease_ms", "priority", "dead_reason")
+    __slots__ = ("id", "body", "headers", "key", "receipt", "deliveries", "pushed_ms", "lease_ms", "priority", "dead_reason", "dead_origin", "dead_deliveries", "due_ms")
     class HeadersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -224,6 +228,9 @@ class Message(_message.Message):
     LEASE_MS_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     DEAD_REASON_FIELD_NUMBER: _ClassVar[int]
+    DEAD_ORIGIN_FIELD_NUMBER: _ClassVar[int]
+    DEAD_DELIVERIES_FIELD_NUMBER: _ClassVar[int]
+    DUE_MS_FIELD_NUMBER: _ClassVar[int]
     id: str
     body: bytes
     headers: _containers.ScalarMap[str, str]
@@ -234,19 +241,24 @@ class Message(_message.Message):
     lease_ms: int
     priority: int
     dead_reason: str
-    def __init__(self, id: _Optional[str] = ..., body: _Optional[bytes] = ..., headers: _Optional[_Mapping[str, str]] = ..., key: _Optional[str] = ..., receipt: _Optional[bytes] = ..., deliveries: _Optional[int] = ..., pushed_ms: _Optional[int] = ..., lease_ms: _Optional[int] = ..., priority: _Optional[int] = ..., dead_reason: _Optional[str] = ...) -> None: ...
+    dead_origin: str
+    dead_deliveries: int
+    due_ms: int
+    def __init__(self, id: _Optional[str] = ..., body: _Optional[bytes] = ..., headers: _Optional[_Mapping[str, str]] = ..., key: _Optional[str] = ..., receipt: _Optional[bytes] = ..., deliveries: _Optional[int] = ..., pushed_ms: _Optional[int] = ..., lease_ms: _Optional[int] = ..., priority: _Optional[int] = ..., dead_reason: _Optional[str] = ..., dead_origin: _Optional[str] = ..., dead_deliveries: _Optional[int] = ..., due_ms: _Optional[int] = ...) -> None: ...
 
 class PopRequest(_message.Message):
-    __slots__ = ("queue", "limit", "wait_ms", "lease_ms")
+    __slots__ = ("queue", "limit", "wait_ms", "lease_ms", "max_bytes")
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     WAIT_MS_FIELD_NUMBER: _ClassVar[int]
     LEASE_MS_FIELD_NUMBER: _ClassVar[int]
+    MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
     queue: str
     limit: int
     wait_ms: int
     lease_ms: int
-    def __init__(self, queue: _Optional[str] = ..., limit: _Optional[int] = ..., wait_ms: _Optional[int] = ..., lease_ms: _Optional[int] = ...) -> None: ...
+    max_bytes: int
+    def __init__(self, queue: _Optional[str] = ..., limit: _Optional[int] = ..., wait_ms: _Optional[int] = ..., lease_ms: _Optional[int] = ..., max_bytes: _Optional[int] = ...) -> None: ...
 
 class PopResponse(_message.Message):
     __slots__ = ("messages",)
@@ -255,18 +267,36 @@ class PopResponse(_message.Message):
     def __init__(self, messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ...) -> None: ...
 
 class PeekRequest(_message.Message):
-    __slots__ = ("queue", "limit")
+    __slots__ = ("queue", "limit", "delayed", "max_bytes")
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
+    DELAYED_FIELD_NUMBER: _ClassVar[int]
+    MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
     queue: str
     limit: int
-    def __init__(self, queue: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
+    delayed: bool
+    max_bytes: int
+    def __init__(self, queue: _Optional[str] = ..., limit: _Optional[int] = ..., delayed: bool = ..., max_bytes: _Optional[int] = ...) -> None: ...
 
 class PeekResponse(_message.Message):
     __slots__ = ("messages",)
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     messages: _containers.RepeatedCompositeFieldContainer[Message]
     def __init__(self, messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ...) -> None: ...
+
+class CancelRequest(_message.Message):
+    __slots__ = ("queue", "id")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    id: str
+    def __init__(self, queue: _Optional[str] = ..., id: _Optional[str] = ...) -> None: ...
+
+class CancelResponse(_message.Message):
+    __slots__ = ("cancelled",)
+    CANCELLED_FIELD_NUMBER: _ClassVar[int]
+    cancelled: bool
+    def __init__(self, cancelled: bool = ...) -> None: ...
 
 class AckRequest(_message.Message):
     __slots__ = ("queue", "receipts")
@@ -309,16 +339,18 @@ class SettleResponse(_message.Message):
     def __init__(self, done: _Optional[int] = ..., already: _Optional[int] = ..., lost: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class ConsumeRequest(_message.Message):
-    __slots__ = ("queue", "limit", "lease_ms", "prefetch")
+    __slots__ = ("queue", "limit", "lease_ms", "prefetch", "max_bytes")
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     LEASE_MS_FIELD_NUMBER: _ClassVar[int]
     PREFETCH_FIELD_NUMBER: _ClassVar[int]
+    MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
     queue: str
     limit: int
     lease_ms: int
     prefetch: int
-    def __init__(self, queue: _Optional[str] = ..., limit: _Optional[int] = ..., lease_ms: _Optional[int] = ..., prefetch: _Optional[int] = ...) -> None: ...
+    max_bytes: int
+    def __init__(self, queue: _Optional[str] = ..., limit: _Optional[int] = ..., lease_ms: _Optional[int] = ..., prefetch: _Optional[int] = ..., max_bytes: _Optional[int] = ...) -> None: ...
 
 class KeptPart(_message.Message):
     __slots__ = ("first", "count", "queue", "deliveries", "due_us", "reason", "origin")
@@ -509,20 +541,22 @@ class Node(_message.Message):
     def __init__(self, id: _Optional[str] = ..., grpc: _Optional[str] = ..., zmq: _Optional[str] = ..., state: _Optional[str] = ..., voter: bool = ..., witness: bool = ..., alive: bool = ..., peer: _Optional[str] = ..., key: _Optional[str] = ..., data_key: _Optional[str] = ...) -> None: ...
 
 class ViewResponse(_message.Message):
-    __slots__ = ("cluster", "version", "partitions", "nodes", "wire_version", "primaries")
+    __slots__ = ("cluster", "version", "partitions", "nodes", "wire_version", "primaries", "outage")
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     NODES_FIELD_NUMBER: _ClassVar[int]
     WIRE_VERSION_FIELD_NUMBER: _ClassVar[int]
     PRIMARIES_FIELD_NUMBER: _ClassVar[int]
+    OUTAGE_FIELD_NUMBER: _ClassVar[int]
     cluster: str
     version: int
     partitions: int
     nodes: _containers.RepeatedCompositeFieldContainer[Node]
     wire_version: int
     primaries: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, cluster: _Optional[str] = ..., version: _Optional[int] = ..., partitions: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[Node, _Mapping]]] = ..., wire_version: _Optional[int] = ..., primaries: _Optional[_Iterable[int]] = ...) -> None: ...
+    outage: str
+    def __init__(self, cluster: _Optional[str] = ..., version: _Optional[int] = ..., partitions: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[Node, _Mapping]]] = ..., wire_version: _Optional[int] = ..., primaries: _Optional[_Iterable[int]] = ..., outage: _Optional[str] = ...) -> None: ...
 
 class PlacesRequest(_message.Message):
     __slots__ = ()
@@ -550,20 +584,26 @@ class Place(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., sync: _Optional[_Iterable[str]] = ..., learners: _Optional[_Iterable[str]] = ..., role: _Optional[str] = ..., lag: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class PlacesResponse(_message.Message):
-    __slots__ = ("cluster", "version", "min_sync", "voters", "nodes", "places")
+    __slots__ = ("cluster", "version", "min_sync", "voters", "nodes", "places", "joining", "learners", "observer")
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     MIN_SYNC_FIELD_NUMBER: _ClassVar[int]
     VOTERS_FIELD_NUMBER: _ClassVar[int]
     NODES_FIELD_NUMBER: _ClassVar[int]
     PLACES_FIELD_NUMBER: _ClassVar[int]
+    JOINING_FIELD_NUMBER: _ClassVar[int]
+    LEARNERS_FIELD_NUMBER: _ClassVar[int]
+    OBSERVER_FIELD_NUMBER: _ClassVar[int]
     cluster: str
     version: int
     min_sync: int
     voters: _containers.RepeatedScalarFieldContainer[str]
     nodes: _containers.RepeatedCompositeFieldContainer[Node]
     places: _containers.RepeatedCompositeFieldContainer[Place]
-    def __init__(self, cluster: _Optional[str] = ..., version: _Optional[int] = ..., min_sync: _Optional[int] = ..., voters: _Optional[_Iterable[str]] = ..., nodes: _Optional[_Iterable[_Union[Node, _Mapping]]] = ..., places: _Optional[_Iterable[_Union[Place, _Mapping]]] = ...) -> None: ...
+    joining: _containers.RepeatedScalarFieldContainer[str]
+    learners: int
+    observer: str
+    def __init__(self, cluster: _Optional[str] = ..., version: _Optional[int] = ..., min_sync: _Optional[int] = ..., voters: _Optional[_Iterable[str]] = ..., nodes: _Optional[_Iterable[_Union[Node, _Mapping]]] = ..., places: _Optional[_Iterable[_Union[Place, _Mapping]]] = ..., joining: _Optional[_Iterable[str]] = ..., learners: _Optional[int] = ..., observer: _Optional[str] = ...) -> None: ...
 
 class JoinRequest(_message.Message):
     __slots__ = ("node", "grpc", "zmq", "peer", "key", "witness", "peer_version", "data_key")
@@ -607,12 +647,61 @@ class LeaveResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class RecoverRequest(_message.Message):
+    __slots__ = ("lost", "execute", "force_voters", "partitions")
+    LOST_FIELD_NUMBER: _ClassVar[int]
+    EXECUTE_FIELD_NUMBER: _ClassVar[int]
+    FORCE_VOTERS_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    lost: _containers.RepeatedScalarFieldContainer[str]
+    execute: bool
+    force_voters: bool
+    partitions: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, lost: _Optional[_Iterable[str]] = ..., execute: bool = ..., force_voters: bool = ..., partitions: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class RecoverResponse(_message.Message):
+    __slots__ = ("lost", "unreachable", "places", "quorum", "catalogue", "done")
+    LOST_FIELD_NUMBER: _ClassVar[int]
+    UNREACHABLE_FIELD_NUMBER: _ClassVar[int]
+    PLACES_FIELD_NUMBER: _ClassVar[int]
+    QUORUM_FIELD_NUMBER: _ClassVar[int]
+    CATALOGUE_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    lost: _containers.RepeatedScalarFieldContainer[str]
+    unreachable: _containers.RepeatedScalarFieldContainer[str]
+    places: _containers.RepeatedCompositeFieldContainer[LostPlace]
+    quorum: bool
+    catalogue: int
+    done: bool
+    def __init__(self, lost: _Optional[_Iterable[str]] = ..., unreachable: _Optional[_Iterable[str]] = ..., places: _Optional[_Iterable[_Union[LostPlace, _Mapping]]] = ..., quorum: bool = ..., catalogue: _Optional[int] = ..., done: bool = ...) -> None: ...
+
+class LostPlace(_message.Message):
+    __slots__ = ("partition", "sync", "base", "messages", "more")
+    class MessagesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    SYNC_FIELD_NUMBER: _ClassVar[int]
+    BASE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    partition: int
+    sync: _containers.RepeatedScalarFieldContainer[str]
+    base: str
+    messages: _containers.ScalarMap[str, int]
+    more: bool
+    def __init__(self, partition: _Optional[int] = ..., sync: _Optional[_Iterable[str]] = ..., base: _Optional[str] = ..., messages: _Optional[_Mapping[str, int]] = ..., more: bool = ...) -> None: ...
+
 class StatusRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class StatusResponse(_message.Message):
-    __slots__ = ("node", "version", "uptime_ms", "durability", "queues", "ready", "leased", "delayed", "store_bytes", "free_bytes", "reserve_bytes", "commits", "cpu_us", "rss_bytes", "peer_messages", "peer_bytes", "searches", "hops", "stolen", "now_ms", "peer_pings")
+    __slots__ = ("node", "version", "uptime_ms", "durability", "queues", "ready", "leased", "delayed", "store_bytes", "free_bytes", "reserve_bytes", "commits", "cpu_us", "rss_bytes", "peer_messages", "peer_bytes", "searches", "hops", "stolen", "now_ms", "peer_pings", "full", "limit_bytes", "full_peers", "stolen_returned")
     NODE_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     UPTIME_MS_FIELD_NUMBER: _ClassVar[int]
@@ -634,6 +723,10 @@ class StatusResponse(_message.Message):
     STOLEN_FIELD_NUMBER: _ClassVar[int]
     NOW_MS_FIELD_NUMBER: _ClassVar[int]
     PEER_PINGS_FIELD_NUMBER: _ClassVar[int]
+    FULL_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FULL_PEERS_FIELD_NUMBER: _ClassVar[int]
+    STOLEN_RETURNED_FIELD_NUMBER: _ClassVar[int]
     node: str
     version: str
     uptime_ms: int
@@ -655,7 +748,11 @@ class StatusResponse(_message.Message):
     stolen: int
     now_ms: int
     peer_pings: int
-    def __init__(self, node: _Optional[str] = ..., version: _Optional[str] = ..., uptime_ms: _Optional[int] = ..., durability: _Optional[str] = ..., queues: _Optional[int] = ..., ready: _Optional[int] = ..., leased: _Optional[int] = ..., delayed: _Optional[int] = ..., store_bytes: _Optional[int] = ..., free_bytes: _Optional[int] = ..., reserve_bytes: _Optional[int] = ..., commits: _Optional[int] = ..., cpu_us: _Optional[int] = ..., rss_bytes: _Optional[int] = ..., peer_messages: _Optional[int] = ..., peer_bytes: _Optional[int] = ..., searches: _Optional[int] = ..., hops: _Optional[int] = ..., stolen: _Optional[int] = ..., now_ms: _Optional[int] = ..., peer_pings: _Optional[int] = ...) -> None: ...
+    full: bool
+    limit_bytes: int
+    full_peers: _containers.RepeatedScalarFieldContainer[str]
+    stolen_returned: int
+    def __init__(self, node: _Optional[str] = ..., version: _Optional[str] = ..., uptime_ms: _Optional[int] = ..., durability: _Optional[str] = ..., queues: _Optional[int] = ..., ready: _Optional[int] = ..., leased: _Optional[int] = ..., delayed: _Optional[int] = ..., store_bytes: _Optional[int] = ..., free_bytes: _Optional[int] = ..., reserve_bytes: _Optional[int] = ..., commits: _Optional[int] = ..., cpu_us: _Optional[int] = ..., rss_bytes: _Optional[int] = ..., peer_messages: _Optional[int] = ..., peer_bytes: _Optional[int] = ..., searches: _Optional[int] = ..., hops: _Optional[int] = ..., stolen: _Optional[int] = ..., now_ms: _Optional[int] = ..., peer_pings: _Optional[int] = ..., full: bool = ..., limit_bytes: _Optional[int] = ..., full_peers: _Optional[_Iterable[str]] = ..., stolen_returned: _Optional[int] = ...) -> None: ...
 
 class OpenSubscriptionRequest(_message.Message):
     __slots__ = ("queue", "subscription", "ttl_ms", "nonce")
@@ -745,16 +842,18 @@ class DescribeReservationRequest(_message.Message):
     def __init__(self, queue: _Optional[str] = ..., subscription: _Optional[str] = ..., number: _Optional[int] = ...) -> None: ...
 
 class ReadReservedRequest(_message.Message):
-    __slots__ = ("queue", "slice", "start", "limit")
+    __slots__ = ("queue", "slice", "start", "limit", "max_bytes")
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     SLICE_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
+    MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
     queue: str
     slice: Slice
     start: int
     limit: int
-    def __init__(self, queue: _Optional[str] = ..., slice: _Optional[_Union[Slice, _Mapping]] = ..., start: _Optional[int] = ..., limit: _Optional[int] = ...) -> None: ...
+    max_bytes: int
+    def __init__(self, queue: _Optional[str] = ..., slice: _Optional[_Union[Slice, _Mapping]] = ..., start: _Optional[int] = ..., limit: _Optional[int] = ..., max_bytes: _Optional[int] = ...) -> None: ...
 
 class ReadReservedResponse(_message.Message):
     __slots__ = ("messages",)

@@ -79,6 +79,11 @@ class QueueStub(object):
                 request_serializer=weft_dot_proto_dot_weft__pb2.PopRequest.SerializeToString,
                 response_deserializer=weft_dot_proto_dot_weft__pb2.PopResponse.FromString,
                 _registered_method=True)
+        self.Cancel = channel.unary_unary(
+                '/weft.v1.Queue/Cancel',
+                request_serializer=weft_dot_proto_dot_weft__pb2.CancelRequest.SerializeToString,
+                response_deserializer=weft_dot_proto_dot_weft__pb2.CancelResponse.FromString,
+                _registered_method=True)
         self.Peek = channel.unary_unary(
                 '/weft.v1.Queue/Peek',
                 request_serializer=weft_dot_proto_dot_weft__pb2.PeekRequest.SerializeToString,
@@ -170,14 +175,24 @@ class QueueServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Pop(self, request, context):
-        """Lends messages for `lease_ms`; an empty answer means nothing came within `wait_ms`.
+        """Lends up to `limit` messages for `lease_ms`: what is ready now, which may be fewer. If nothing is
+        ready, waits up to `wait_ms` for the first; an empty answer means that nothing came.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Cancel(self, request, context):
+        """Removes a message that is ready or delayed. One that a consumer holds is refused with the code
+        MESSAGE_LEASED; one that is not there (any more) is no error. A cancel whose answer was lost may
+        be repeated: `cancelled` is then false if the lost attempt removed the message.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Peek(self, request, context):
-        """Reads without lending.
+        """Reads without lending: ready messages, or those that are delayed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -270,6 +285,11 @@ def add_QueueServicer_to_server(servicer, server):
                     servicer.Pop,
                     request_deserializer=weft_dot_proto_dot_weft__pb2.PopRequest.FromString,
                     response_serializer=weft_dot_proto_dot_weft__pb2.PopResponse.SerializeToString,
+            ),
+            'Cancel': grpc.unary_unary_rpc_method_handler(
+                    servicer.Cancel,
+                    request_deserializer=weft_dot_proto_dot_weft__pb2.CancelRequest.FromString,
+                    response_serializer=weft_dot_proto_dot_weft__pb2.CancelResponse.SerializeToString,
             ),
             'Peek': grpc.unary_unary_rpc_method_handler(
                     servicer.Peek,
@@ -550,6 +570,33 @@ class Queue(object):
             '/weft.v1.Queue/Pop',
             weft_dot_proto_dot_weft__pb2.PopRequest.SerializeToString,
             weft_dot_proto_dot_weft__pb2.PopResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Cancel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weft.v1.Queue/Cancel',
+            weft_dot_proto_dot_weft__pb2.CancelRequest.SerializeToString,
+            weft_dot_proto_dot_weft__pb2.CancelResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -1688,6 +1735,11 @@ class ClusterStub(object):
                 request_serializer=weft_dot_proto_dot_weft__pb2.LeaveRequest.SerializeToString,
                 response_deserializer=weft_dot_proto_dot_weft__pb2.LeaveResponse.FromString,
                 _registered_method=True)
+        self.Recover = channel.unary_unary(
+                '/weft.v1.Cluster/Recover',
+                request_serializer=weft_dot_proto_dot_weft__pb2.RecoverRequest.SerializeToString,
+                response_deserializer=weft_dot_proto_dot_weft__pb2.RecoverResponse.FromString,
+                _registered_method=True)
 
 
 class ClusterServicer(object):
@@ -1727,6 +1779,13 @@ class ClusterServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Recover(self, request, context):
+        """disks are lost: report, or go on without
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ClusterServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -1754,6 +1813,11 @@ def add_ClusterServicer_to_server(servicer, server):
                     servicer.Leave,
                     request_deserializer=weft_dot_proto_dot_weft__pb2.LeaveRequest.FromString,
                     response_serializer=weft_dot_proto_dot_weft__pb2.LeaveResponse.SerializeToString,
+            ),
+            'Recover': grpc.unary_unary_rpc_method_handler(
+                    servicer.Recover,
+                    request_deserializer=weft_dot_proto_dot_weft__pb2.RecoverRequest.FromString,
+                    response_serializer=weft_dot_proto_dot_weft__pb2.RecoverResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -1891,6 +1955,33 @@ class Cluster(object):
             '/weft.v1.Cluster/Leave',
             weft_dot_proto_dot_weft__pb2.LeaveRequest.SerializeToString,
             weft_dot_proto_dot_weft__pb2.LeaveResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Recover(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weft.v1.Cluster/Recover',
+            weft_dot_proto_dot_weft__pb2.RecoverRequest.SerializeToString,
+            weft_dot_proto_dot_weft__pb2.RecoverResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,29 +1,39 @@
 """The ZeroMQ data path: requests and answers, one struct per verb.
 
 A request is a multipart message ``[call, payload...]``, an answer ``[reply, payload...]``. The
-first frame is msgpack, decoded straight into one of these structs, so a frame of another shape is
-refused before any code sees it. Every struct is an array on the wire whose first element is the
-verb; fields are only ever added at the end, with a default.
+first frame is msgpack, decoded straight into one of these structs, so the decoder refuses a
+malformed frame before any other code runs. Every struct is an array on the wire with the verb as
+first element; new fields are only added at the end, with a default.
 
-Payload frames carry message batches as they are stored (see ``Payload``): the node does not take
-them apart on the way in or out unless a pop wants a part of a batch. ``Push`` and ``Stage`` have
-exactly one payload frame, ``Popped`` and ``Peeked`` have one per lent range, every other verb has
-none. Subscriptions and stages are in ``streams``.
+Payload frames carry message batches as stored (see ``Payload``): the node does not decode a payload
+on the way in or out unless a pop takes a part of a batch. ``Push`` and ``StageBatch`` have exactly
+one payload frame, ``Popped`` and ``Peeked`` have one per leased range, every other verb has none.
+Subscriptions and stages are in ``pipelines``.
 
-The gRPC service fills the same structs, so one handler stands behind both wires.
+The gRPC service fills the same structs, so both wires share one handler per verb.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-from .settings import Settings
-from .streams import INNER_REQUESTS, STREAM_ANSWERS, STREAM_REQUESTS
-from .verb import Answer as Answer
-from .verb import Request as Request
-from .zmtp import Frame as Frame
+from weft.transport.zmtp import Frame as Frame
 
-#: Raised when an old peer could misread a new frame; a node refuses any other.
+from .member_info import NodeInfo as NodeInfo
+from .member_info import PlaceInfo as PlaceInfo
+from .pipelines import INNER_REQUESTS, STREAM_ANSWERS, STREAM_REQUESTS
+from .recovery_messages import RECOVERY_ANSWERS
+from .recovery_messages import Copies as Copies
+from .recovery_messages import CopiesInfo as CopiesInfo
+from .recovery_messages import CopyInfo as CopyInfo
+from .recovery_messages import LostPlace as LostPlace
+from .recovery_messages import Recover as Recover
+from .recovery_messages import Recovery as Recovery
+from .request import Answer as Answer
+from .request import Request as Request
+from .settings import Settings
+
+#: Incremented when an old peer could misread a new frame; a node refuses any other version.
 WIRE_VERSION = 2
 
 
@@ -36,7 +46,7 @@ class Payload(msgspec.Struct, array_like=True, frozen=True):
 
 
 class PayloadViews(msgspec.Struct, array_like=True, frozen=True):
-    """The same, to be looked at: the bodies stay where they are."""
+    """A `Payload` decoded without copying: the bodies are views into the frame."""
 
     bodies: list[memoryview]
     headers: list[dict[str, str] | None] | None = None
@@ -62,18 +72,34 @@ class Pop(Request, frozen=True, tag="pop"):
     wait_ms: int = 0
     #: 0 means the queue's own lease_ms.
     lease_ms: int = 0
-    #: What the answer says of the node's fall (`Popped.fell`) goes to the keeper of the queue's
-    #: list with the caller's next `Where`: the node need not send it.
+    #: The caller reports `Popped.fell` to the owner of the queue's metadata list with the next
+    #: `Where`, so the node need not send the report (see `Nodes.heeds`).
     passes_on: bool = False
+    #: The caller buffers the messages: a delivery counts only once the caller reports the hand-out
+    #: (`Extend.handed`). If the lease expires first, the messages return uncounted.
+    prefetch: bool = False
+    #: With `prefetch`, for an application that processes a whole lot in milliseconds: messages that
+    #: need not be handed out `alone` count as handed out at once.
+    handed: bool = False
+
+
+class StopWaiting(Request, frozen=True, tag="stop_waiting"):
+    """Ends the wait of a `Pop` or `Where`, sent on this connection as call number `call`: the node
+    answers the call at once, empty. Otherwise a pop of a departed caller would lease messages,
+    including messages that the caller is just returning."""
+
+    call: int
 
 
 class Peek(Request, frozen=True, tag="peek"):
     queue: str
     limit: int
+    #: Show messages that are not due yet, in order of due time, instead of the ready messages.
+    delayed: bool = False
 
 
 class Receipt(msgspec.Struct, array_like=True, frozen=True):
-    """Names a lease and, by index in its batch, some of its messages; no ranges means all."""
+    """Names a lease and, by index in the batch, some of the messages; no ranges means all."""
 
     partition: int
     lsn: int
@@ -91,14 +117,19 @@ class Nack(Request, frozen=True, tag="nack"):
     receipts: list[Receipt]
     delay_ms: int = 0
     reason: str = ""
-    #: False gives messages back that the caller never looked at: no delivery is counted.
+    #: False returns messages that the application never received: no delivery is counted.
     counted: bool = True
+    #: No further attempt: the messages move to the dead-letter queue now, if the queue has one.
+    final: bool = False
 
 
 class Extend(Request, frozen=True, tag="extend"):
     queue: str
     receipts: list[Receipt]
     lease_ms: int
+    #: The application receives these messages now: from here on the delivery counts, even if no
+    #: ack or nack follows. Only a lease of a prefetching pop needs this flag.
+    handed: bool = False
 
 
 class CreateQueue(Request, frozen=True, tag="create_queue"):
@@ -119,7 +150,7 @@ class DeleteQueue(Request, frozen=True, tag="delete_queue"):
 
 class ListQueues(Request, frozen=True, tag="list_queues"):
     prefix: str = ""
-    #: Names after this one: pages of `limit`.
+    #: Return names after this one, in pages of `limit`.
     after: str = ""
     limit: int = 1000
 
@@ -133,48 +164,59 @@ class PurgeQueue(Request, frozen=True, tag="purge_queue"):
 
 
 class Redrive(Request, frozen=True, tag="redrive"):
-    """Sends dead letters back to the queues they came from; `limit` 0 means all."""
+    """Returns dead letters to their original queues; `limit` 0 means all."""
 
     queue: str
     limit: int = 0
 
 
+class Cancel(Request, frozen=True, tag="cancel"):
+    """Removes one ready or delayed message, by the parts of the message id. `Done` counts 0 if the
+    message is missing; a message held by a consumer or a subscription is refused."""
+
+    queue: str
+    partition: int
+    producer: int
+    batch: int
+    index: int
+
+
 class KeptPart(msgspec.Struct, array_like=True, frozen=True):
-    """Messages `first` to `first + count - 1` of a batch that is kept."""
+    """Messages `first` to `first + count - 1` of a batch in a backup."""
 
     first: int
     count: int
-    #: The name of the queue they wait in.
+    #: The name of the queue with the waiting messages.
     queue: str
     deliveries: int = 0
     #: Not before this time, in microseconds since 1970.
     due: int = 0
-    #: Why they are dead letters, and the queue they came from.
+    #: The dead-letter reason, and the original queue.
     reason: str = ""
     origin: str = ""
 
 
 class Kept(msgspec.Struct, array_like=True, frozen=True):
-    """A batch out of a node, as it is kept in a backup. Fields are only ever added at the end."""
+    """A batch of a node, as stored in a backup. New fields are only added at the end."""
 
-    #: The queue it was pushed to.
+    #: The queue of the push.
     queue: str
     producer: int
     batch: int
     count: int
-    #: When it was pushed, in microseconds since 1970.
+    #: The time of the push, in microseconds since 1970.
     stamp: int
     priority: int
     dedup_key: str | None
     parts: list[KeptPart]
-    #: A `Payload`; messages that are in no part have empty bodies.
+    #: A `Payload`; messages in no part have empty bodies.
     payload: bytes
 
 
 class Snapshot(Request, frozen=True, tag="snapshot"):
-    """A page of what a partition holds, asked of its primary: batches, then rows of the table.
+    """A page of a partition's contents, requested from the primary: batches, then table rows.
 
-    The next page is asked for with the `lsn` and the `key` of the answer.
+    The caller requests the next page with the `lsn` and the `key` of the answer.
     """
 
     partition: int
@@ -186,14 +228,21 @@ class Snapshot(Request, frozen=True, tag="snapshot"):
 
 
 class Restore(Request, frozen=True, tag="restore"):
-    """Puts a batch back. Batches of one backup come to a partition in the order of `number`; one
-    that the partition has taken before is not taken again."""
+    """Restores a batch. The batches of one backup reach a partition in the order of `number`; the
+    partition skips a batch that it has taken before."""
 
     queue: str
-    #: The backup's 128 bits as two numbers.
+    #: The backup's 128-bit id as two numbers.
     backup: tuple[int, int]
     number: int
     kept: Kept
+    #: Restore only messages of the batch that a purge or a delete removed from this cluster.
+    #: `number` then counts down from -1: a node that does not know this field refuses the request
+    #: instead of restoring all messages.
+    purged_only: bool = False
+    #: The batch's second name, as `backup` and `number`: a restore of one queue and a restore of
+    #: the whole backup recognise each other's batches by this name. Zeros: no second name.
+    also: tuple[int, int, int] = (0, 0, 0)
 
 
 class Insert(Request, frozen=True, tag="insert"):
@@ -215,7 +264,7 @@ class Append(Request, frozen=True, tag="append"):
 
 
 class CompareAndSwap(Request, frozen=True, tag="compare_and_swap"):
-    """`old` nil: only if the key is absent; `new` nil: remove it."""
+    """`old` nil: only if the key is absent; `new` nil: remove the key."""
 
     key: str
     old: bytes | None
@@ -223,32 +272,35 @@ class CompareAndSwap(Request, frozen=True, tag="compare_and_swap"):
 
 
 class Where(Request, frozen=True, tag="where"):
-    """Which nodes have messages of a queue ready. Asked of the primary of the queue's name: it
-    keeps the queue's metadata list. With `wait_ms` it answers when there is such a node."""
+    """The nodes with ready messages of a queue. Sent to the primary of the queue's name, the owner
+    of the queue's metadata list. With `wait_ms` the owner answers when there is such a node."""
 
     queue: str
     wait_ms: int = 0
-    #: Nodes that had nothing left when the caller was there, as each of them said.
+    #: Nodes that were empty when the caller popped there, with each node's `Popped.fell`.
     fallen: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)
+    #: Between nodes: the waiting pop. The list's owner may forward the pop to a node with messages,
+    #: and the holder answers the waiting node with `Popped`.
+    pop: Pop | None = None
 
 
 class CatchUp(Request, frozen=True, tag="catch_up"):
-    """Between nodes: answered when the catalogue of queues is known up to this entry. Without a
-    number, its primary says how far it is committed."""
+    """Between nodes: answered once the catalogue of queues is known up to this entry. Without a
+    number, the catalogue's primary answers with the commit index."""
 
     lsn: int = -1
 
 
-class View(Request, frozen=True, tag="view"):
-    """Who is in the cluster, where its ports are, and which node leads each partition."""
+class GetView(Request, frozen=True, tag="view"):
+    """The members of the cluster, their ports, and the primary of each partition."""
 
 
 class Status(Request, frozen=True, tag="status"):
-    """This node's own figures."""
+    """This node's own stats."""
 
 
 class ClusterStatus(Request, frozen=True, tag="cluster_status"):
-    """The whole view, with what each primary knows of its replicas."""
+    """The whole view, with each primary's knowledge of the replicas."""
 
 
 class Join(Request, frozen=True, tag="join"):
@@ -258,31 +310,33 @@ class Join(Request, frozen=True, tag="join"):
     grpc: str
     zmq: str
     peer: str
-    #: Its public CURVE key, Z85.
+    #: The node's public CURVE key, Z85.
     key: str
-    #: It has a vote and holds no data.
+    #: The node votes and holds no data.
     witness: bool = False
-    #: The version of what it says to other nodes.
+    #: The version of the node's peer protocol.
     version: int = 1
-    #: The public key of its data path, in hexadecimal digits.
+    #: The public key of the node's data path, in hexadecimal digits.
     data_key: str = ""
 
 
 class Leave(Request, frozen=True, tag="leave"):
-    """A member is to hand over what it holds, and is removed when it holds nothing."""
+    """A member hands over all its data, and is removed once it holds none."""
 
     node: str
-    #: Even if from then on messages are kept on fewer disks.
+    #: Leave even if messages are then kept on fewer disks.
     force: bool = False
 
 
 QUEUE_REQUESTS = (
-    Push | Pop | Peek | Ack | Nack | Extend
+    Push | Pop | StopWaiting | Peek | Ack | Nack | Extend
     | CreateQueue | UpdateQueue | DeleteQueue | ListQueues | DescribeQueue | PurgeQueue | Redrive
-    | Snapshot | Restore
+    | Snapshot | Restore | Cancel
 )  # fmt: skip
 TABLE_REQUESTS = Insert | Lookup | Remove | Append | CompareAndSwap
-CLUSTER_REQUESTS = Where | CatchUp | View | Status | ClusterStatus | Join | Leave
+CLUSTER_REQUESTS = (
+    Where | CatchUp | GetView | Status | ClusterStatus | Join | Leave | Recover | Copies
+)
 AnyRequest = QUEUE_REQUESTS | TABLE_REQUESTS | CLUSTER_REQUESTS | STREAM_REQUESTS | INNER_REQUESTS
 
 # --- answers ----------------------------------------------------------------------------------
@@ -295,7 +349,7 @@ class Failure(Answer, frozen=True, tag="failure"):
 
 
 class Pushed(Answer, frozen=True, tag="pushed"):
-    """Where the batch is. A duplicate gets the ids of the first push."""
+    """The place of the batch. A duplicate gets the ids of the first push."""
 
     partition: int
     producer: int
@@ -307,9 +361,9 @@ class Pushed(Answer, frozen=True, tag="pushed"):
 
 
 class Lent(msgspec.Struct, array_like=True, frozen=True):
-    """Messages `first` to `first + count - 1` of one batch, lent under one nonce.
+    """Messages `first` to `first + count - 1` of one batch, leased under one nonce.
 
-    In a `Peeked` the nonce is 0 and nothing was lent. Its payload frame holds just these messages.
+    In a `Peeked` the nonce is 0 and there is no lease. The payload frame holds only these messages.
     """
 
     partition: int
@@ -319,21 +373,30 @@ class Lent(msgspec.Struct, array_like=True, frozen=True):
     count: int
     producer: int
     batch: int
-    #: Including this one.
+    #: Including this delivery.
     deliveries: int
     #: When the batch was pushed, in milliseconds since 1970.
     pushed_ms: int
     lease_ms: int
     priority: int = 0
-    #: Why it is a dead letter, if it is one.
+    #: The dead-letter reason, for a dead letter (see ``dead_letter``).
     reason: str = ""
+    #: A worker died with this message before, and this is the last delivery: hand the message out
+    #: alone, with every earlier ack confirmed. Otherwise a message that kills the worker takes this
+    #: message along.
+    alone: bool = False
+    #: The original queue of a dead letter.
+    origin: str = ""
+    #: When a delayed message is, or was, due, in milliseconds since 1970; 0: no delay.
+    due_ms: int = 0
 
 
 class Popped(Answer, frozen=True, tag="popped"):
     lent: list[Lent]
-    #: Messages of the queue that are still ready on this node.
+    #: Ready messages of the queue left on this node.
     left: int = 0
-    #: It has none left: what it told the keeper of the list, up to this (boot, number), is over.
+    #: No message is left: the node's announcements to the list's owner, up to this (boot, number),
+    #: are void.
     fell: tuple[int, int] | None = None
 
 
@@ -344,19 +407,19 @@ class Peeked(Answer, frozen=True, tag="peeked"):
 class Snapped(Answer, frozen=True, tag="snapped"):
     batches: list[Kept]
     rows: list[tuple[str, bytes]]
-    #: Where the next page begins, if there is `more`.
+    #: The start of the next page, if there is `more`.
     lsn: int
     key: str | None
     more: bool
 
 
 class Settled(Answer, frozen=True, tag="settled"):
-    """What an ack, nack or extend did, in messages."""
+    """The result of an ack, nack or extend, in messages."""
 
     done: int
-    #: Acked before under this very receipt: a retry.
+    #: Acked before under the same receipt: a retry.
     already: int
-    #: Positions, in the request's receipts, whose lease (or part of it) is lost.
+    #: Positions, in the request's receipts, of leases that are lost, in whole or in part.
     lost: list[int]
 
 
@@ -376,26 +439,32 @@ class QueueInfo(msgspec.Struct, array_like=True, frozen=True):
     expired_leases: int
     duplicates: int
     waiting_pops: int
-    #: Held for subscriptions, and staged but not published.
+    #: Messages held for subscriptions, and messages staged but not published.
     reserved: int = 0
     staged: int = 0
-    #: Bytes that are neither.
+    #: Bytes that are neither reserved nor staged.
     backlog_bytes: int = 0
+    #: Partitions missing from these counts, because no node that answered leads them.
+    uncounted_partitions: int = 0
+    #: Ids of the nodes that lead such partitions and did not answer.
+    missing_nodes: list[str] = msgspec.field(default_factory=list)
 
 
 class Queues(Answer, frozen=True, tag="queues"):
     queues: list[QueueInfo]
     more: bool
+    #: Number of counted partitions, without the catalogue; -1 if not reported.
+    counted: int = -1
 
 
 class Created(Answer, frozen=True, tag="created"):
-    """`created` is False when a queue with exactly these settings was there already."""
+    """`created` is False when a queue with exactly these settings existed already."""
 
     created: bool
 
 
 class Done(Answer, frozen=True, tag="done"):
-    """`count`: the messages that were purged, deleted or redriven."""
+    """`count`: the messages that were purged, deleted, redriven or cancelled."""
 
     count: int = 0
 
@@ -406,33 +475,16 @@ class Value(Answer, frozen=True, tag="value"):
 
 class Swapped(Answer, frozen=True, tag="swapped"):
     swapped: bool
-    #: What stood there; nil when nothing did.
+    #: The value before the call; nil when the key was absent.
     current: bytes | None
 
 
 class Nodes(Answer, frozen=True, tag="nodes"):
-    """Ids of nodes that have messages of the queue ready, those with most first."""
+    """Ids of nodes with ready messages of the queue, in descending order of messages."""
 
     nodes: list[str]
-    #: Whether the keeper takes it from this caller that a node has nothing left.
+    #: True if the list's owner accepts this caller's reports of empty nodes (`Pop.passes_on`).
     heeds: bool = False
-
-
-class NodeInfo(msgspec.Struct, array_like=True, frozen=True):
-    node: str
-    grpc: str
-    zmq: str
-    #: "active" or "leaving".
-    state: str
-    voter: bool = True
-    witness: bool = False
-    #: Whether the node that answers has heard of it lately.
-    alive: bool = True
-    #: Where it listens for other nodes, and its public CURVE key; "" when that is not said.
-    peer: str = ""
-    key: str = ""
-    #: The public key of its data path, in hexadecimal digits.
-    data_key: str = ""
 
 
 class ViewInfo(Answer, frozen=True, tag="view"):
@@ -441,21 +493,10 @@ class ViewInfo(Answer, frozen=True, tag="view"):
     partitions: int
     nodes: list[NodeInfo]
     wire_version: int = WIRE_VERSION
-    #: For each partition the place of its primary in `nodes`.
+    #: For each partition the index of the primary in `nodes`.
     primaries: list[int] = msgspec.field(default_factory=list)
-
-
-class PlaceInfo(msgspec.Struct, array_like=True, frozen=True):
-    """One partition, or the catalogue of queues (the last one)."""
-
-    epoch: int
-    #: Node ids; the first is the primary.
-    sync: list[str]
-    learners: list[str]
-    #: What its primary is doing: "active", "sealing", ..., or "unknown" when it does not say.
-    role: str = "unknown"
-    #: Entries that each follower is behind, for those that are.
-    lag: dict[str, int] = {}
+    #: Why some partitions are unavailable until a dead node is back; "" if all are available.
+    outage: str = ""
 
 
 class ClusterInfo(Answer, frozen=True, tag="cluster_status"):
@@ -466,10 +507,16 @@ class ClusterInfo(Answer, frozen=True, tag="cluster_status"):
     voters: list[str]
     nodes: list[NodeInfo]
     places: list[PlaceInfo]
+    #: The voters that replace `voters`, while the change is in progress.
+    joining: list[str] = msgspec.field(default_factory=list)
+    #: The target number of learners of a partition, where there are enough nodes.
+    learners: int = 1
+    #: The answering node: `NodeInfo.alive` is this node's observation.
+    observer: str = ""
 
 
 class Joined(Answer, frozen=True, tag="joined"):
-    """The view with the new member, as nodes hand it to each other."""
+    """The view with the new member, in the encoding between nodes."""
 
     cluster: str
     partitions: int
@@ -491,23 +538,31 @@ class StatusInfo(Answer, frozen=True, tag="status"):
     commits: int
     cpu_us: int
     rss_bytes: int
-    #: What it has said to other nodes.
+    #: Messages and bytes sent to other nodes.
     peer_messages: int = 0
     peer_bytes: int = 0
-    #: Searches for plain clients, questions in them that left this node, and messages that were
-    #: taken from other nodes beyond what was asked for.
+    #: Searches for plain clients, the searches' requests to other nodes, and messages taken from
+    #: other nodes beyond the requested number.
     searches: int = 0
     hops: int = 0
     stolen: int = 0
     #: The node's clock, in milliseconds since 1970.
     now_ms: int = 0
-    #: Of the messages to other nodes those that go out in any case: there was a ping in them.
+    #: Messages to other nodes that contain a ping, and so are sent in any case.
     peer_pings: int = 0
+    #: Stolen messages returned unused.
+    stolen_returned: int = 0
+    #: The disk is at its reserve: the node refuses pushes while less than `limit_bytes` are free.
+    full: bool = False
+    limit_bytes: int = 0
+    #: Ids of other nodes with a full disk: pushes replicated to such a node are refused.
+    full_peers: list[str] = msgspec.field(default_factory=list)
 
 
 AnyAnswer = (
     Failure | Pushed | Popped | Peeked | Snapped | Settled | Queues | Created | Done
     | Value | Swapped | Nodes | ViewInfo | StatusInfo | ClusterInfo | Joined
+    | RECOVERY_ANSWERS
     | STREAM_ANSWERS
 )  # fmt: skip
 
@@ -520,7 +575,7 @@ class Call(msgspec.Struct, array_like=True, frozen=True):
     version: int
     rid: int
     request: AnyRequest
-    #: For a node that wants one.
+    #: For a node that requires a token.
     token: str = ""
 
 
@@ -538,6 +593,6 @@ decode_reply = msgspec.msgpack.Decoder(Reply).decode
 decode_payload = msgspec.msgpack.Decoder(Payload).decode
 decode_payload_views = msgspec.msgpack.Decoder(PayloadViews).decode
 
-#: What a decoder raises for bytes that are not its struct. Text that is not UTF-8 and arrays nested
-#: too deeply come as errors of Python's own.
+#: Errors of a decoder for malformed bytes. Text that is not UTF-8 and too deeply nested arrays
+#: raise Python's own errors.
 MALFORMED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)

@@ -1,1 +1,1 @@
-"""One node: the pure queue engine, and the driver that joins it to disk and network."""
+"""One node: the pure queue engine, and the driver for disk and network."""

@@ -11,14 +11,14 @@ PORT_MAX = 65_535
 
 
 class Address(NamedTuple):
-    """Where something listens. Port 0 lets the operating system pick one."""
+    """The address of a listener. Port 0 lets the operating system pick a port."""
 
     host: str
     port: int
 
     @classmethod
     def parse(cls, text: str, setting: str) -> Address:
-        """Reads ``host:port``; ``setting`` names the culprit in the error."""
+        """Reads ``host:port``; an error names ``setting``."""
         host, colon, port = text.rpartition(":")
         if host.startswith("[") and host.endswith("]"):
             host = host[1:-1]
@@ -33,7 +33,7 @@ class Address(NamedTuple):
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine can reach it. A name other than localhost may be anywhere."""
+        """True if only this machine can reach it. A name except localhost may be anywhere."""
         if self.host == "localhost":
             return True
         try:

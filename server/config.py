@@ -1,10 +1,10 @@
 """A node's settings: one frozen struct, checked once, at construction.
 
 Each setting has one name: ``grace_ms`` is the TOML key, ``WEFT_GRACE_MS`` the environment variable
-and ``--grace-ms`` the flag. A flag wins over the environment, that over the file named by
-``--config`` (or ``WEFT_CONFIG``), that over the default. A key that the file has and this struct
-has not is an error, because a misspelt setting would otherwise be ignored in silence. An unknown
-``WEFT_`` variable is not: clients have variables of their own.
+and ``--grace-ms`` the flag. A flag wins over the environment, the environment over the file named
+by ``--config`` (or ``WEFT_CONFIG``), and the file over the default. A key in the file without a
+field in this struct is an error, because a misspelt setting would otherwise be ignored in silence.
+An unknown ``WEFT_`` variable is no error: clients have variables of their own.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from weft.limits import MIB, QUEUES_MAX, SECOND_MS, check_range
 from .address import PORT_MAX, Address
 
 ENVIRONMENT_PREFIX = "WEFT_"
-#: Larger than any disk or memory; it only keeps nonsense out.
+#: Larger than any disk or memory; the limit only rejects nonsense.
 BYTES_MAX = 1 << 50
-#: One takes over within seconds when a member is lost; more are for those who fear more losses.
+#: One learner takes over within seconds when a member is lost; more learners cover more losses.
 LEARNERS_DEFAULT = 1
 LEARNERS_MAX = 3
-#: Each waiting call is a task and some 10 kB.
+#: Each waiting call takes a task and some 10 kB.
 CALLS_MAX = 100_000
-#: More than any node does.
+#: Above the rate of any node.
 RATE_MAX = 1 << 40
-#: A thread that sleeps is woken in less.
+#: Waking a sleeping thread takes less.
 AWAKE_US_MAX = 10_000
 GRACE_MS_MAX = 600 * SECOND_MS
-#: As the engine has them: a lease is about 400 bytes.
+#: As in the engine: a lease takes about 400 bytes.
 IN_FLIGHT_MAX = 1_000_000
-#: Each is a descriptor and its buffers.
+#: Each connection takes a descriptor and buffers.
 CONNECTIONS_MAX = 1_000_000
-#: They are asked one after the other.
+#: A joining node asks the seeds one after the other.
 SEEDS_MAX = 64
-#: The other ports, counted from gRPC's.
+#: Offsets of the other ports from the gRPC port.
 ZMQ_AFTER, HTTP_AFTER, PEER_AFTER = 1, 2, 3
-#: Hosts that mean "every interface": to be bound to, not to be connected to.
+#: Hosts that mean "every interface": valid for bind, not for connect.
 WILDCARDS = ("0.0.0.0", "::", "*")
 
 
@@ -52,7 +52,7 @@ def _setting(default: Any, help_text: str, choices: tuple[str, ...] = ()) -> Any
 
 @dataclass(frozen=True)
 class Config:
-    """All of a node's settings. There are no others."""
+    """All settings of a node. There are no others."""
 
     data: str = _setting(".weft", "Directory for this node's data; made if it is not there.")
     listen: str = _setting("127.0.0.1:7700", "HOST:PORT of the gRPC API; port 0: any free port.")
@@ -116,9 +116,14 @@ class Config:
         "", "PEM file: this node's certificate, for gRPC and HTTP; encrypts the data path, too."
     )
     tls_key: str = _setting("", "PEM file: the certificate's key.")
-    tls_ca: str = _setting(
+    tls_trust_ca: str = _setting(
+        "",
+        "PEM file: authority of the other nodes' certificates, to join; empty: the system's own.",
+    )
+    tls_client_ca: str = _setting(
         "", "PEM file: gRPC clients must have a certificate of this authority; empty: need none."
     )
+    tls_ca: str = _setting("", "The older name for tls_trust_ca and tls_client_ca in one.")
     tokens: str = _setting(
         "", "File of tokens, made by `weft token`; callers must show one. Empty: nobody is asked."
     )
@@ -132,7 +137,7 @@ class Config:
         self.validate()
 
     def validate(self) -> None:
-        """Raises InvalidArgument, naming the setting, at the first value that cannot be."""
+        """Raises InvalidArgument, naming the setting, at the first invalid value."""
         for field in dataclasses.fields(self):
             _check_kind(field, getattr(self, field.name))
         if not self.data:
@@ -155,8 +160,14 @@ class Config:
     def _validate_security(self) -> None:
         if bool(self.tls_cert) != bool(self.tls_key):
             raise InvalidArgument("tls_cert and tls_key go together: set both or none")
-        if self.tls_ca and not self.tls_cert:
-            raise InvalidArgument("tls_ca needs tls_cert and tls_key: it is about TLS")
+        for name in ("tls_trust_ca", "tls_client_ca", "tls_ca"):
+            if getattr(self, name) and not self.tls_cert:
+                raise InvalidArgument(f"{name} needs tls_cert and tls_key: it is about TLS")
+        if self.tls_ca and (self.tls_trust_ca or self.tls_client_ca):
+            raise InvalidArgument(
+                "tls_ca means tls_trust_ca and tls_client_ca in one: use tls_ca or the other two. "
+                "To trust an authority and not ask clients for certificates, set tls_trust_ca alone"
+            )
         missing = [name for name in ("tls_cert", "tokens") if not getattr(self, name)]
         for name, address in (
             ("listen", self.grpc_address),
@@ -201,32 +212,32 @@ class Config:
 
     @property
     def seeds(self) -> tuple[Address, ...]:
-        """The members that are asked to let this node in."""
+        """The members that this node asks for admission."""
         parts = [part.strip() for part in self.join.split(",")] if self.join.strip() else []
         return tuple(Address.parse(part, "join") for part in parts)
 
     @property
     def grpc_address(self) -> Address:
-        """Where the gRPC API is to listen."""
+        """The listen address of the gRPC API."""
         return Address.parse(self.listen, "listen")
 
     @property
     def zmq_address(self) -> Address:
-        """Where the ZeroMQ data path is to listen."""
+        """The listen address of the ZeroMQ data path."""
         if self.zmq_listen:
             return Address.parse(self.zmq_listen, "zmq_listen")
         return self._beside("zmq_listen", ZMQ_AFTER)
 
     @property
     def http_address(self) -> Address:
-        """Where metrics and health are to be had over HTTP."""
+        """The listen address of metrics and health, over HTTP."""
         if self.http_listen:
             return Address.parse(self.http_listen, "http_listen")
         return self._beside("http_listen", HTTP_AFTER)
 
     @property
     def peer_address(self) -> Address:
-        """Where other nodes are listened to."""
+        """The listen address for other nodes."""
         if self.peer_listen:
             return Address.parse(self.peer_listen, "peer_listen")
         return self._beside("peer_listen", PEER_AFTER)
@@ -238,13 +249,29 @@ class Config:
         return Address(host, port + after if port else 0)
 
     @property
+    def trust_ca(self) -> tuple[str, str] | None:
+        """The setting and the file of the authority for other nodes' certificates."""
+        return _named_file(self, "tls_trust_ca")
+
+    @property
+    def client_ca(self) -> tuple[str, str] | None:
+        """The setting and the file of the authority for the certificates of gRPC clients."""
+        return _named_file(self, "tls_client_ca")
+
+    @property
     def audit_path(self) -> Path:
-        """Where admin actions are written down."""
+        """The file of the audit log of admin actions."""
         return Path(self.audit_log) if self.audit_log else Path(self.data) / "audit.jsonl"
 
     def advertised(self, bound: Address) -> Address:
-        """What clients and nodes are told about a socket that is bound to ``bound``."""
+        """The address that clients and nodes get for a socket bound to ``bound``."""
         return Address(self.advertise or bound.host, bound.port)
+
+
+def _named_file(config: Config, setting: str) -> tuple[str, str] | None:
+    """The setting and its file; `tls_ca` also stands for the setting."""
+    found = [(name, getattr(config, name)) for name in (setting, "tls_ca")]
+    return next((each for each in found if each[1]), None)
 
 
 FIELDS: dict[str, dataclasses.Field[Any]] = {f.name: f for f in dataclasses.fields(Config)}
@@ -253,7 +280,7 @@ FIELDS: dict[str, dataclasses.Field[Any]] = {f.name: f for f in dataclasses.fiel
 def load(
     flags: Mapping[str, Any], environment: Mapping[str, str], file: str | None = None
 ) -> Config:
-    """The settings of one node. ``flags`` holds only what was given on the command line."""
+    """The settings of one node. ``flags`` holds only flags given on the command line."""
     file = file or environment.get(ENVIRONMENT_PREFIX + "CONFIG")
     values: dict[str, Any] = _read(file) if file else {}
     for name, field in FIELDS.items():

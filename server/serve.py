@@ -1,9 +1,9 @@
-"""A node's life: open, serve, drain, close.
+"""The life of a node process: open, serve, drain, close.
 
-Exit codes: 0 after SIGTERM or SIGINT, 1 when it could not start, 3 when it ended because its disk
-(or the node itself) failed: what was acknowledged is safe, what was under way was not acknowledged.
-A first signal asks, a second one insists and ends the process where it stands; the store survives
-that as it survives a crash.
+Exit codes: 0 after SIGTERM or SIGINT, 1 if the node could not start, 3 if the node ended because
+its disk (or the node itself) failed: acknowledged requests are safe, requests under way were not
+acknowledged. The first signal requests a stop. A second signal ends the process at once; the store
+survives as after a crash.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import logging
 import os
 import queue
 import resource
+import shlex
+import shutil
 import signal
 import sys
 import threading
@@ -26,42 +28,42 @@ from typing import Final
 from weft.errors import ShuttingDown, StoreDamaged, WeftError
 from weft.persistence.directory import DataDirectory
 
-from . import connections
-from .access import Access
 from .address import Address
-from .audit import Audit
 from .config import Config
-from .grpc_edge import GrpcEdge
-from .health import DRAINING, SERVING, Health
-from .http_edge import HttpEdge
-from .join import Join, open_directory
-from .log import configure, fields
-from .metrics import Metrics
-from .node import Node
-from .tls import Certificates
-from .tokens import TokenFile
+from .edges import connection_counts
+from .edges.grpc_edge import GrpcEdge
+from .edges.http_edge import HttpEdge
+from .node.cluster_join import ClusterJoin, open_directory
+from .node.node import Node
+from .observability.health import DRAINING, SERVING, Health
+from .observability.log import configure, fields
+from .observability.metrics import Metrics
+from .security.access import Access
+from .security.audit import Audit
+from .security.tls import Certificates
+from .security.token_file import TokenFile
 
 log = logging.getLogger(__name__)
 
-#: LevelDB's tables, ports, logs.
+#: Descriptors besides connections: LevelDB's tables, ports, logs.
 FILES_OF_A_NODE: Final = 1024
 
-#: For so long a thread may keep the interpreter from another. A write that has ended waits for it
-#: between its two syncs and its end, while the node's thread works on: Python's own 5 ms is longer
-#: than the whole write.
+#: How long a thread may keep the interpreter from another. A finished write waits for the
+#: interpreter between its two syncs and its end, while the node's thread works on: the 5 ms that
+#: Python sets by default are longer than the whole write.
 SWITCH_S: Final = 0.0002
 EXIT_STOPPED: Final = 0
 EXIT_REFUSED: Final = 1
 EXIT_FAILED: Final = 3
 
-#: Why the process is to end: the first word counts.
+#: Reasons for the process to end: the first one counts.
 _Ends = queue.SimpleQueue[str]
 
 
 def serve(config: Config) -> int:
-    """Runs a node until it is told to stop; returns the process's exit code.
+    """Runs a node until a stop is requested; returns the exit code of the process.
 
-    It takes the process over, signals included: call it once, from the main thread.
+    `serve` takes the process over, signals included: call once, from the main thread.
     """
     configure(config.log_level, config.log_format)
     ends: _Ends = queue.SimpleQueue()
@@ -94,18 +96,18 @@ def _serve_directory(config: Config, directory: DataDirectory, ends: _Ends) -> i
         health = Health(node)
         watched: dict[str, int] = {}
         metrics = Metrics(
-            node.round_times, node.fsync_times, edge.calls, lambda: connections.count(watched)
+            node.round_times, node.fsync_times, edge.calls, lambda: connection_counts.count(watched)
         )
         http_edge = HttpEdge(config.http_address, health, metrics, access, certificates)
         try:
-            # It can be watched while it rebuilds its queues.
+            # Metrics and health are available while the node rebuilds its queues.
             http = config.advertised(http_edge.start())
-            # The node is there before its public face, so that the first call finds it.
+            # The node starts before the gRPC edge, so that the first call finds the node.
             node.start(on_end=lambda: ends.put("the node ended"))
             grpc = config.advertised(edge.start(on_bound=partial(_tell, config, node)))
             zmq = config.advertised(node.zmq_address)
             watched.update(grpc=grpc.port, zmq=zmq.port, http=http.port)
-            join = Join(config, directory, grpc, zmq)
+            join = ClusterJoin(config, directory, grpc, zmq)
             addresses = {"grpc": grpc, "zmq": zmq, "http": http}
             with _joined(join, node, ends), _address_file(directory, **addresses):
                 _greet(config, directory, **addresses)
@@ -113,10 +115,10 @@ def _serve_directory(config: Config, directory: DataDirectory, ends: _Ends) -> i
                 reason = ends.get()
                 health.phase = DRAINING
                 log.info("stopping", extra=fields(reason=reason))
-                edge.stop(config.grace_ms / 1000)  # a failed node has answered all: that is quick
+                edge.stop(config.grace_ms / 1000)  # quick after a failure: all calls are answered
             if join.refusal is not None:
                 raise join.refusal
-        except ShuttingDown as stopped:  # before it was a member
+        except ShuttingDown as stopped:  # before the node was a member
             log.info("stopping", extra=fields(reason=stopped.message))
         finally:
             edge.stop(0)
@@ -129,19 +131,19 @@ def _serve_directory(config: Config, directory: DataDirectory, ends: _Ends) -> i
 
 
 def _raise_files_limit(config: Config) -> None:
-    """A descriptor for each connection: the limit that a shell sets is far below."""
+    """Raises the open-file limit of the shell, too low for a descriptor per connection."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 2 * config.connections_max + FILES_OF_A_NODE
     most = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
     if soft != resource.RLIM_INFINITY and soft < most:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
     if hard != resource.RLIM_INFINITY and hard < wanted:
-        log.warning("few files may be open", extra=fields(limit=hard, wanted=wanted))
+        log.warning("open-file limit is too low", extra=fields(limit=hard, wanted=wanted))
 
 
 @contextmanager
-def _joined(join: Join, node: Node, ends: _Ends) -> Iterator[None]:
-    """A node serves once it is a member; one that founds a cluster is that from the start."""
+def _joined(join: ClusterJoin, node: Node, ends: _Ends) -> Iterator[None]:
+    """A node serves once it is a member; a founding node is a member from the start."""
     try:
         join.enter(node, partial(_wait, ends), lambda: ends.put("the members refuse this node"))
         yield
@@ -150,7 +152,7 @@ def _joined(join: Join, node: Node, ends: _Ends) -> Iterator[None]:
 
 
 def _wait(ends: _Ends, seconds: float) -> None:
-    """Waits, unless the process is told to end: that is a ShuttingDown."""
+    """Waits; raises ShuttingDown if the process is told to end meanwhile."""
     try:
         reason = ends.get(timeout=seconds)
     except queue.Empty:
@@ -176,14 +178,14 @@ def _outcome(failure: Exception | None) -> int:
 
 
 def _watch_signals(ends: _Ends) -> None:
-    """SIGTERM and SIGINT ask the process to stop; asked again, it ends at once.
+    """SIGTERM and SIGINT request a stop; a second signal ends the process at once.
 
-    A thread of its own takes them, with every other thread masked. Python runs a handler only when
-    the main thread comes round to it, and a signal that the kernel gives to another thread (gRPC
-    has some) does not wake a main thread that waits.
+    A separate thread takes the signals, with every other thread masked. Python runs a handler only
+    when the main thread gets around to the handler, and a signal that the kernel gives to another
+    thread (gRPC has some) does not wake a waiting main thread.
     """
     numbers = {signal.SIGTERM, signal.SIGINT}
-    # Before any other thread is there: threads inherit the mask.
+    # Before any other thread starts: threads inherit the mask.
     signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
 
     def watch() -> None:
@@ -195,7 +197,7 @@ def _watch_signals(ends: _Ends) -> None:
 
 @contextmanager
 def _address_file(directory: DataDirectory, **addresses: Address) -> Iterator[None]:
-    """`address.json` says where the node serves; it is there for just as long."""
+    """Keeps `address.json`, with the node's addresses, for as long as the node serves."""
     path = Path(directory.path) / "address.json"
     draft = path.with_suffix(".tmp")
     named = {name: str(address) for name, address in addresses.items()}
@@ -225,19 +227,51 @@ def _greet(config: Config, directory: DataDirectory, **addresses: Address) -> No
         log.warning("insecure: whoever reaches these ports can read and delete every queue")
     elif config.insecure:
         log.warning("insecure: what is not encrypted, tokens too, can be read on the way")
+    _warn_of_readers(directory)
     if config.log_format == "text":
-        print(_welcome(directory, **addresses), flush=True)
+        print(_welcome(config, directory, **addresses), flush=True)
 
 
-def _welcome(directory: DataDirectory, grpc: Address, zmq: Address, http: Address) -> str:
+def _warn_of_readers(directory: DataDirectory) -> None:
+    """Warns if other users can read the data directory: messages are on disk in the clear. The mode
+    stays: an operator may have opened the directory on purpose, to a group that takes copies."""
+    if directory.mode & 0o077:
+        log.warning(
+            "other users may look into the data directory: run chmod 700 on it",
+            extra=fields(data=directory.path, mode=f"{directory.mode:04o}"),
+        )
+
+
+def typed_command(called: str) -> str:
+    """The command to type in another terminal, in the same directory: `weft` only if the search
+    path finds this very file."""
+    found = shutil.which("weft")
+    file = Path(called)
+    if file.name != "weft" or not file.exists():  # python -m, or a test
+        return "weft" if found else f"{shlex.quote(sys.executable)} -m weft.client.cli.main"
+    if found and Path(found).samefile(file):
+        return "weft"
+    return shlex.quote(called if "/" in called else f"./{called}")
+
+
+def _welcome(
+    config: Config, directory: DataDirectory, grpc: Address, zmq: Address, http: Address
+) -> str:
+    command = typed_command(sys.argv[0])
     elsewhere = "" if str(grpc) == Config().listen else f"WEFT_SERVERS={grpc} "
+    scheme = "http"
+    if config.tls_cert:
+        scheme = "https"
+        elsewhere += f"WEFT_TLS={config.trust_ca[1] if config.trust_ca else 'CA.pem'} "
+    if config.tokens:
+        elsewhere += "WEFT_TOKEN_FILE=FILE "
     return f"""
 Weft {version("weft")} is serving.
   clients connect to  {grpc}  (gRPC; Python clients find {zmq} by themselves)
   data is kept in     {directory.path}
-  figures are at      http://{http}/metrics
+  figures are at      {scheme}://{http}/metrics
 Try, in another terminal:
-  {elsewhere}weft queue create hello
-  {elsewhere}weft push hello 'first message'
+  {elsewhere}{command} queue create hello
+  {elsewhere}{command} push hello 'first message'
 Stop with Ctrl-C.
 """

@@ -1,8 +1,8 @@
 """Weft as a Spark data source: `spark.readStream.format("weft")`, `writeStream.format("weft")`.
 
-Spark finds it by itself: it looks for packages named `pyspark_*`, and `pyspark_weft` is one. Where
-it cannot look (an editable install is invisible to it) call `register` once per session. The rest
-of this package is loaded when a query needs it, on whichever machine needs it.
+Spark discovers packages named `pyspark_*`, so it finds `pyspark_weft` without configuration. Where
+discovery fails (Spark does not see an editable install), call `register` once per session. The
+other modules of this package are loaded when a query needs them, on the machine that needs them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["Lag", "LagListener", "register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Makes `format("weft")` known to this session."""
+    """Registers `format("weft")` in a Spark session."""
     from pyspark_weft import DefaultSource
 
     spark.dataSource.register(DefaultSource)

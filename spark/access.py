@@ -1,8 +1,8 @@
-"""The way to the cluster: what a process needs to connect, and the one connection it then keeps.
+"""Access to the cluster: the connection parameters of a process, and its one connection.
 
-Spark pickles readers and writers and sends them to executors, so they hold an `Access`, which is
-plain text, and never a connection. A connection is opened when a process first needs it, and kept
-for as long as the process lives: Python workers serve many tasks.
+Spark pickles readers and writers and sends them to executors. So they hold a `ClusterAccess`, which
+is plain text, and never a connection. A process opens a connection on first use and keeps it until
+it exits: Python workers serve many tasks.
 """
 
 from __future__ import annotations
@@ -13,28 +13,29 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from weft.client.sync import Client
+    from weft.client.sync_client import Client
 
-#: Different clusters or credentials that one process talks to; the least recently used goes first.
+#: Limit on cached clients (clusters or credentials) of one process; least recently used go first.
 CLIENTS_MAX: Final = 16
-#: A node that dies is replaced within seconds; a task should outlive that, not a dead cluster.
+#: A task should survive a failover, which takes seconds, but not a dead cluster.
 TIMEOUT_MS: Final = 60_000
 
 
 @dataclass(frozen=True)
-class Access:
-    """How to reach a cluster. Where token and tls are None, each process's environment counts."""
+class ClusterAccess:
+    """Connection parameters. If token and tls are None, the environment of each process applies."""
 
     servers: str
     token: str | None = field(default=None, repr=False)
-    #: The file of the nodes' authority; "system" for the system's own; "" for no TLS.
+    #: The CA file of the nodes' certificates; "system" for the system's authorities; "" for no TLS.
     tls: str | None = None
     tls_cert: str | None = None
     tls_key: str | None = None
 
     def client(self) -> Client:
-        """The connection of this process."""
-        # A forked worker must not use what its parent opened, so the process is part of the key.
+        """Returns the client of this process."""
+        # A forked worker must not use its parent's connections, so the process id is part of the
+        # key.
         key = os.getpid(), self
         with _lock:
             client = _clients.pop(key, None)
@@ -49,8 +50,8 @@ class Access:
         return client
 
     def _connect(self) -> Client:
-        from weft.client.credentials import Tls
-        from weft.client.sync import connect
+        from weft.client.sync_client import connect
+        from weft.client.transport.credentials import Tls
 
         tls: Tls | bool | None = None
         if self.tls is not None:
@@ -60,4 +61,4 @@ class Access:
 
 
 _lock = threading.Lock()
-_clients: dict[tuple[int, Access], Client] = {}
+_clients: dict[tuple[int, ClusterAccess], Client] = {}

@@ -1,8 +1,8 @@
-"""From messages to Arrow and back, a column at a time.
+"""Conversion of messages to Arrow and back, one column at a time.
 
-A Python step for each message would cost more than all the rest of the way, so whole columns are
-handed to functions that loop in C. What the messages of one stored batch have in common is told by
-runs: they share a time stamp, and all but the last four digits of their ids.
+A Python step per message would cost more than all other work, so whole columns go to functions that
+loop in C. Runs describe the common properties of the messages of one stored batch: a time stamp,
+and all but the last four digits of the ids.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """Some messages of one queue by column; `headers` and `keys` are None or as long as bodies."""
+    """Messages of one queue by column; `headers` and `keys` are None or as long as the bodies."""
 
-    #: Binary.
+    #: A binary array.
     bodies: pa.Array
     runs: Sequence[Run]
     headers: list[dict[str, str] | None] | None = None
@@ -71,7 +71,7 @@ class Messages:
 def _joined(
     columns: list[list[T | None] | None], parts: Sequence[Messages]
 ) -> list[T | None] | None:
-    """A column that only some parts have is nothing but None in the others."""
+    """Joins columns; a part without the column contributes None values."""
     if all(column is None for column in columns):
         return None
     return list(
@@ -83,12 +83,12 @@ def _joined(
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """Spark compares what a source yields with exactly this."""
+    """Returns the Arrow schema that Spark requires of a source, exactly."""
     return to_arrow_schema(schema, timezone="UTC")
 
 
 def record_batch(queue: str, messages: Messages, offset: int, schema: pa.Schema) -> pa.RecordBatch:
-    """The columns that `schema` asks for; `offset` is that of the first message."""
+    """Builds the columns of `schema`; `offset` is the offset of the first message."""
     arrays = [_column(field, queue, messages, offset) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
@@ -124,7 +124,7 @@ def _utf8(texts: list[str | None]) -> pa.Array:
 
 
 def _by_run(runs: Sequence[Run], values: list[int], kind: pa.DataType) -> pa.Array:
-    """A value for each run as one for each of its messages."""
+    """Repeats the value of each run for each of its messages."""
     return pa.array(np.repeat(values, _counts(runs)), kind)
 
 
@@ -133,26 +133,26 @@ def _counts(runs: Sequence[Run]) -> np.ndarray[Any, np.dtype[np.int64]]:
 
 
 def _counted(count: int) -> pa.Array:
-    """0 to count - 1."""
+    """Returns 0 to count - 1."""
     return pa.array(np.arange(count))
 
 
 @cache
 def _last_digits() -> Bytes:
-    """Every index as four digits, a row each."""
+    """Returns every index as four hexadecimal digits, one row each."""
     text = "".join(f"{index:04x}" for index in range(_INDEXES))
     return np.frombuffer(text.encode(), np.uint8).reshape(_INDEXES, _INDEX_DIGITS)
 
 
 def _ids(runs: Sequence[Run]) -> pa.Array:
-    """All ids have one length, so they are written into one block, digit column by column."""
+    """All ids have one length, so they are written into one block, by columns of digits."""
     counts = _counts(runs)
     total = int(counts.sum())
-    # As `MessageId` is written, without its index.
+    # The text of a `MessageId` without its index.
     first_digits = "".join(
         f"{run.partition:04x}{run.producer:014x}{run.batch:010x}" for run in runs
     )
-    # Each message's index: its run's first, and its place in the run.
+    # The index of a message: the first index of its run plus its position in the run.
     begins = np.array([run.first for run in runs]) - (np.cumsum(counts) - counts)
     text = np.empty((total, _ID_DIGITS), np.uint8)
     rows = np.frombuffer(first_digits.encode(), np.uint8).reshape(len(runs), -1)
@@ -164,12 +164,12 @@ def _ids(runs: Sequence[Run]) -> pa.Array:
 
 
 def ends(count: int, width: int) -> np.ndarray[Any, np.dtype[np.int32]]:
-    """The offsets of so many values of one width."""
+    """Returns the offsets of `count` values of one width."""
     return np.arange(0, (count + 1) * width, width, dtype=np.int32)
 
 
 def _headers(column: list[dict[str, str] | None] | None, count: int, kind: pa.DataType) -> pa.Array:
-    """Kafka's form: a list of names and values, none where a message has no headers."""
+    """Converts to Kafka's form: a list of names and values; null without headers."""
     if column is None:
         return pa.nulls(count, kind)
     present = [each or {} for each in column]
@@ -178,7 +178,7 @@ def _headers(column: list[dict[str, str] | None] | None, count: int, kind: pa.Da
     pairs = pa.StructArray.from_arrays(
         [names, values.cast(pa.binary())], fields=list(kind.value_type)
     )
-    # A message without headers has null, not an empty list: a null where its list begins.
+    # A message without headers has null, not an empty list: null at the start of its list.
     starts: list[int | None] = [0, *accumulate(map(len, present))]
     for index, each in enumerate(column):
         if not each:
@@ -188,7 +188,7 @@ def _headers(column: list[dict[str, str] | None] | None, count: int, kind: pa.Da
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Rows that are to become messages."""
+    """Rows to write as messages."""
 
     bodies: list[bytes]
     headers: list[dict[str, str] | None] | None
@@ -196,7 +196,7 @@ class Written:
 
 
 def written(batch: pa.RecordBatch) -> Written:
-    """The columns of a row that a sink takes; see `schema.check_written`."""
+    """Returns the columns that a sink accepts; see `schema.check_written`."""
     names = batch.schema.names
     value = batch.column(names.index("value"))
     if value.null_count:
@@ -212,7 +212,7 @@ def written(batch: pa.RecordBatch) -> Written:
 
 
 def _plain(column: pa.Array) -> pa.Array:
-    """As bytes, whatever Spark sent: text is UTF-8."""
+    """Converts to binary; text becomes UTF-8."""
     return column if pa.types.is_binary(column.type) else column.cast(pa.binary())
 
 

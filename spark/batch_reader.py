@@ -1,8 +1,9 @@
-"""`spark.read.format("weft")`: what waits in a queue now, without taking it.
+"""`spark.read.format("weft")`: a snapshot of the waiting messages, without consuming them.
 
-A snapshot is one peek, so it has a peek's limits. If it cannot show all that waits it says so and
-fails, for a sum over half a queue looks like a sum; whoever wants only the next messages asks for
-them with `maxMessages`. To take what waits, read it as a stream with `availableNow`.
+A snapshot is one peek and has the limits of a peek. If a snapshot cannot show all waiting messages,
+the read fails with an error, because a sum over half a queue looks like a sum. To read only the
+next messages, use `maxMessages`. To consume the messages, read them as a stream with
+`availableNow`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from weft import limits
-from weft.client.message import Message
+from weft.client.consumer.message import Message
 from weft.errors import TooLarge
 
 from .arrow import Messages, Run, arrow_schema, record_batch
@@ -29,7 +30,7 @@ class WeftBatchReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> Sequence[InputPartition]:
-        # One answer is one moment; several would be several.
+        # One partition: one answer shows one moment; several answers would show several moments.
         return [InputPartition(0)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -37,7 +38,8 @@ class WeftBatchReader(DataSourceReader):
         queue = options.access.client().queue(options.queue)
         before = queue.stats().ready
         found = queue.peek(options.messages or limits.POP_COUNT_MAX)
-        # Others push and pop meanwhile: what was there both before and after should be in it.
+        # Other clients push and pop meanwhile: the result must have the messages present before and
+        # after.
         waiting = min(before, queue.stats().ready)
         if len(found) < min(waiting, options.messages or waiting):
             raise TooLarge(

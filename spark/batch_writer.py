@@ -1,8 +1,8 @@
 """`df.write.format("weft")`: all rows become messages together, or none does.
 
-Written twice is written twice, as with any sink, unless the write is given a name and a number
-(`txnAppId`, `txnVersion`): the same number again, or a smaller one, is then left alone. That makes
-`foreachBatch` exactly once, with the batch's id as the number.
+A repeated write stores the rows twice, as with any sink, unless the write has a name and a number
+(`txnAppId`, `txnVersion`): then a write with the same or a smaller number is skipped. With the
+batch id as the number, `foreachBatch` writes exactly once.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from pyspark.sql.types import StructType
 from weft.errors import InvalidArgument
 
 from .options import Write
+from .row_writer import Staged, publish, push, skip, stage
 from .schema import check_written
-from .staging import Staged, publish, push, skip, stage
 from .task import Task
 
 
@@ -30,7 +30,7 @@ class WeftBatchWriter(DataSourceArrowWriter):
                 "a queue is not overwritten: use mode append, and purge the queue if you must"
             )
         self._options = options
-        # Made on the driver, once: the tasks and the commit have copies of this very object.
+        # Created once, on the driver: the tasks and the commit have copies of this object.
         self._app = options.app or f"spark-{uuid.uuid4()}"
         self._number = options.version or 0
 

@@ -1,8 +1,8 @@
-"""A quicker start for Python workers: `spark.python.daemon.module=weft.spark.daemon`.
+"""A faster start for Python workers: `spark.python.daemon.module=weft.spark.daemon`.
 
-Spark forks its Python workers from one daemon for each executor, and each worker then imports what
-it needs: Arrow, pandas, Spark's own modules, Weft's client. Here the daemon has imported all that
-before it forks. It connects to nothing: that is each worker's own to do.
+Spark forks its Python workers from one daemon per executor, and each worker then imports its
+modules: Arrow, pandas, Spark's own modules, Weft's client. This daemon imports all of them before
+the fork. The daemon opens no connections: each worker opens its own.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _WANTED: Final = (
     "pyspark.sql.streaming.python_streaming_source_runner",
     "pyspark.worker",
     "pyspark_weft",
-    "weft.client.sync",
+    "weft.client.sync_client",
     "weft.spark.batch_reader",
     "weft.spark.batch_writer",
     "weft.spark.stream_reader",
@@ -32,7 +32,7 @@ def main() -> None:
     for module in _WANTED:
         try:
             importlib.import_module(module)
-        except ImportError:  # another Spark: the worker that needs it says so
+        except ImportError:  # another version of Spark: the worker that needs the module fails
             continue
     from pyspark import daemon
 

@@ -1,4 +1,4 @@
-"""The driver's side of a stream: an open subscription, and how far the query has come with it."""
+"""The driver's side of a stream: an open subscription and the progress of the query."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from .offset import Offset
 from .options import StreamRead
 
 if TYPE_CHECKING:
-    from weft.client.reservation import Reservation
-    from weft.client.subscription_sync import Subscription
+    from weft.client.pipeline.reservation import Reservation
+    from weft.client.pipeline.sync_subscription import Subscription
 
 log = logging.getLogger(__name__)
 
-#: With nothing to do Spark asks a hundred times a second; the cluster is asked less and less often,
-#: down to once in this time.
+#: An idle query asks for offsets a hundred times a second; the driver pauses longer and longer
+#: between queries to the cluster, up to this time.
 IDLE_S_MIN: Final = 0.01
 IDLE_S_MAX: Final = 0.1
-#: A sign of life for a subscription whose queue stays empty.
+#: Heartbeat interval for a subscription with an empty queue.
 HEARTBEAT_S: Final = 60.0
 _NO_LIMIT: Final = 1 << 62
 
 
 class Driver:
-    """An open subscription, and how far this run of the query has come with it."""
+    """An open subscription and the progress of this run of the query."""
 
     def __init__(self, options: StreamRead) -> None:
         self._options = options
@@ -39,19 +39,19 @@ class Driver:
         stats = self.subscription.stats()
         self.acked_through: int = stats.acked_through
         self._reserved_through: int = stats.reserved_through
-        #: With `availableNow`: how many messages may still be reserved.
+        #: With `availableNow`: the number of messages that may still be reserved.
         self._left: int | None = None
         self._idle_s = 0.0
         self._heard = time.monotonic()
-        #: The last loss that was logged: an idle query would say it over and over.
+        #: The last logged loss: an idle query would log the same loss repeatedly.
         self._told: set[str] = set()
 
     def only_what_waits(self) -> None:
-        """From now on no more is reserved than waits at this moment."""
+        """Limits all later reservations to the number of messages that wait now."""
         self._left = self.subscription.stats().backlog_messages
 
     def advance(self, start: Offset, everything: bool) -> Offset | None:
-        """Acks what is done and reserves what comes next; None: there is nothing."""
+        """Acks finished reservations and reserves the next batch; None if there are no messages."""
         begin, number = self._reserve_from(self._settled(start), everything)
         if number == begin:
             self._rest()
@@ -64,7 +64,7 @@ class Driver:
         if number <= self.acked_through:
             return
         try:
-            # Numbers that this very offset leaves out are known to be lost.
+            # Numbers that this offset excludes are known to be lost.
             self.subscription.ack_through(number, skip_lost=offset.begin is not None)
         except ReservationLost as error:
             self._lost(
@@ -75,8 +75,8 @@ class Driver:
         self.acked_through = number
 
     def reservations(self, numbers: range) -> Iterator[Reservation]:
-        """Those that are to be read; one that is gone is an error, unless told otherwise."""
-        self.subscription.heartbeat()  # a driver that was replaced stops here
+        """Yields the reservations to read; a missing one is an error if failOnDataLoss is true."""
+        self.subscription.heartbeat()  # raises Fenced in a replaced driver
         for number in numbers:
             try:
                 yield self.subscription.describe(number)
@@ -86,7 +86,7 @@ class Driver:
     # --- inside -----------------------------------------------------------------------------
 
     def _settled(self, start: Offset) -> int:
-        """After which number the next batch begins."""
+        """Returns the number after which the next batch begins."""
         number = start.number
         if self.acked_through <= number <= self._reserved_through:
             self.ack(start)
@@ -107,11 +107,13 @@ class Driver:
         return self.acked_through
 
     def _reserve_from(self, begin: int, everything: bool) -> tuple[int, int]:
-        """Reserves until a limit is met or nothing is left; after which number the batch begins,
-        and with which it ends."""
+        """Reserves until a limit is reached or no messages are left.
+
+        Returns the number after which the batch begins, and its last number.
+        """
         number = begin
         messages, size = self._options.messages_max, self._options.bytes_max
-        if everything:  # of this moment: producers may never stop
+        if everything:  # the messages of this moment: producers may never stop
             messages, size = self._all_there_is(), _NO_LIMIT
         while True:
             fresh = number >= self._reserved_through
@@ -126,8 +128,8 @@ class Driver:
                     max_bytes=min(size, limits.RESERVE_BYTES_MAX),
                 )
             except ReservationLost:
-                # An earlier driver's, given back before any checkpoint named it: nothing is lost
-                # but its number.
+                # A reservation of an earlier driver, returned before any checkpoint named it: only
+                # its number is lost.
                 if number > begin:
                     break
                 begin = number = number + 1
@@ -142,7 +144,7 @@ class Driver:
                 self._left -= reservation.messages
             self._reserved_through = max(self._reserved_through, number)
             if fresh and not everything and not _is_full(reservation):
-                break  # that was all there was; what has come since is for the next batch
+                break  # the queue is empty; later messages go to the next batch
         return begin, number
 
     def _all_there_is(self) -> int:
@@ -168,7 +170,7 @@ class Driver:
 
 
 def _is_full(reservation: Reservation) -> bool:
-    """Whether it was cut off by the limits of a reservation, so that there may be more."""
+    """True if the limits of a reservation cut it off, so that there may be more messages."""
     return (
         reservation.messages >= limits.RESERVE_MESSAGES_MAX
         or reservation.bytes >= limits.RESERVE_BYTES_MAX // 2

@@ -1,7 +1,7 @@
-"""How far a query is behind: what waits in its queues, and for how long.
+"""The lag of a query: the messages that wait in its queues, and their age.
 
-Spark's progress says where a source is; this source says there what is still to come. Nothing is
-asked of the cluster here: a listener only reads what the query reports anyway.
+Spark's progress reports the position of a source; this source adds its backlog to that report. A
+listener makes no request to the cluster: it only reads the query's own reports.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from pyspark.sql.streaming.listener import (
 
 @dataclass(frozen=True)
 class Lag:
-    """One source of one query after one micro-batch."""
+    """The lag of one source of one query after one micro-batch."""
 
     query: str
     batch: int
     queue: str
     subscription: str
-    #: Messages that wait in the queue and are not reserved, their bytes, and the age of the oldest.
+    #: Waiting messages of the queue that are not reserved, their bytes, and the age of the oldest.
     messages: int
     bytes: int
     oldest_ms: int
-    #: Rows of this micro-batch, and its rows a second.
+    #: Rows of this micro-batch, and its rows per second.
     rows: int
     rows_per_s: float
 
@@ -47,8 +47,11 @@ class Lag:
 
 
 class LagListener(StreamingQueryListener):
-    """`spark.streams.addListener(LagListener())` prints a line for each micro-batch; give it a
-    function to do something else."""
+    """Reports the lag after each micro-batch; prints a line by default.
+
+    Register the listener with `spark.streams.addListener(LagListener())`. Pass a function to
+    replace the printing.
+    """
 
     def __init__(self, tell: Callable[[Lag], object] = print) -> None:
         self._tell = tell
@@ -68,7 +71,7 @@ class LagListener(StreamingQueryListener):
 
 
 def lags(progress: dict[str, Any]) -> list[Lag]:
-    """Those of the sources of a query's progress that are Weft's."""
+    """Returns the lag of each Weft source in the progress of a query."""
     return [
         Lag(
             progress.get("name") or progress["id"],

@@ -1,8 +1,8 @@
-"""Where a query is: the number of the last reservation that it has read.
+"""The position of a query: the number of the last reservation read.
 
-Spark keeps offsets as JSON in its checkpoint and compares them as text. An offset may also say
-where its own batch begins: after a loss that the query is to survive, that is not where the batch
-before it ended.
+Spark stores offsets as JSON in its checkpoint and compares them as text. An offset may also state
+where its own batch begins: after a loss that the query must survive, the batch does not begin where
+the previous batch ended.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from weft.errors import InvalidArgument
 @dataclass(frozen=True, slots=True)
 class Offset:
     number: int
-    #: The batch that ends here began after this number; None: where the batch before it ended.
+    #: The batch that ends here began after this number; None: at the end of the previous batch.
     begin: int | None = None
 
     @classmethod
@@ -34,5 +34,5 @@ class Offset:
         return {"r": self.number} | ({} if self.begin is None else {"from": self.begin})
 
     def numbers(self, before: Offset) -> range:
-        """The reservations of the batch that ends here."""
+        """Returns the reservations of the batch that ends here."""
         return range((before.number if self.begin is None else self.begin) + 1, self.number + 1)

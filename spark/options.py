@@ -1,8 +1,8 @@
-"""The options of `format("weft")`: every one that there is, checked before anything is asked.
+"""The options of `format("weft")`: all options, checked before any request.
 
-Names are Kafka's where Kafka has the thing. Spark hands over option names in lower case and values
-as text. An option that is unknown, or that the kind of query at hand does not have, is an error:
-one that is silently ignored is a pipeline that silently does something else.
+Names follow Kafka where Kafka has the same option. Spark passes option names in lower case and
+values as text. An option that is unknown, or does not apply to the kind of query, is an error: with
+an ignored option, a pipeline would silently do something else.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Any, Final
 from weft import limits
 from weft.errors import InvalidArgument
 
-from .access import Access
+from .access import ClusterAccess
 
-#: Tasks of one micro-batch, at most: each costs Spark a few milliseconds to start.
+#: Largest number of tasks of one micro-batch: each costs Spark a few milliseconds to start.
 PARTITIONS_MAX: Final = 10_000
-#: A micro-batch without limits of its own takes this much: a backlog of any size must not become
-#: one batch, and a batch of a second or two drowns Spark's fixed cost for it.
+#: Default limits of a micro-batch: a backlog of any size must not become one batch, and in a batch
+#: of a second or two Spark's fixed cost per batch is negligible.
 MESSAGES_DEFAULT: Final = 1_000_000
 BYTES_DEFAULT: Final = 512 * limits.MIB
 MESSAGES_MAX: Final = 100_000_000
@@ -31,7 +31,7 @@ VERSION_MAX: Final = (1 << 63) - 1
 
 
 class Use(Flag):
-    """What a query does with Weft."""
+    """The kinds of query."""
 
     STREAM_READ = auto()
     BATCH_READ = auto()
@@ -85,7 +85,7 @@ def _one_of(*words: str) -> Callable[[str, str], str]:
 
 
 def _name(name: str, value: str) -> str:
-    """Of a queue, a subscription or an app."""
+    """The name of a queue, a subscription or an app."""
     try:
         limits.check_queue_name(value.strip())
     except InvalidArgument:
@@ -151,9 +151,9 @@ OPTIONS: Final = (
 )  # fmt: skip
 _BY_KEY: Final = {option.name.lower(): option for option in OPTIONS}
 
-#: Options of Spark's own that it hands to sources and sinks.
+#: Spark's own options, which Spark also passes to sources and sinks.
 _SPARKS: Final = frozenset({"checkpointlocation", "queryname"})
-#: What people who come from Kafka type.
+#: Kafka's option names, with hints for users of Kafka.
 _HINTS: Final = {
     "kafka.bootstrap.servers": "it is `servers` here",
     "bootstrap.servers": "it is `servers` here",
@@ -170,7 +170,7 @@ _HINTS: Final = {
 
 
 class Options:
-    """What a query was given, parsed; asked for by the name it was given under."""
+    """The parsed options of a query, by name."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self._values: dict[str, Any] = {}
@@ -187,7 +187,7 @@ class Options:
             raise InvalidArgument("option tlsClientCert needs option tls: a file, or system")
 
     def check(self, use: Use) -> None:
-        """Every option that was given is one of this kind of query."""
+        """Checks that every given option applies to this kind of query."""
         for key in self._values:
             option = _BY_KEY[key]
             if not option.uses & use:
@@ -203,9 +203,9 @@ class Options:
         return self._values[name.lower()]
 
     @property
-    def access(self) -> Access:
+    def access(self) -> ClusterAccess:
         servers = self.get("servers") or os.environ.get("WEFT_SERVERS") or "127.0.0.1:7700"
-        return Access(
+        return ClusterAccess(
             servers, self.get("token"), self.get("tls"),
             self.get("tlsClientCert"), self.get("tlsClientKey"),
         )  # fmt: skip
@@ -222,14 +222,14 @@ def _unknown(name: str) -> InvalidArgument:
 
 @dataclass(frozen=True)
 class StreamRead:
-    access: Access
+    access: ClusterAccess
     queue: str
     subscription: str
     messages_max: int
     bytes_max: int
     partitions_min: int
     fail_on_data_loss: bool
-    #: Which limits were asked for: Spark is told of those.
+    #: The limits that the user set: the reader reports these to Spark.
     by_messages: bool
     by_bytes: bool
 
@@ -255,9 +255,9 @@ class StreamRead:
 
 @dataclass(frozen=True)
 class BatchRead:
-    access: Access
+    access: ClusterAccess
     queue: str
-    #: None: all there is, or an error.
+    #: None: all messages, or an error.
     messages: int | None
 
     @classmethod
@@ -269,7 +269,7 @@ class BatchRead:
 
 @dataclass(frozen=True)
 class Write:
-    access: Access
+    access: ClusterAccess
     queue: str
     exactly_once: bool
     app: str | None

@@ -1,9 +1,9 @@
-"""The bodies of a stored batch, from the frame in which it is stored and sent, as an Arrow array.
+"""Converts the bodies of a stored batch from the stored frame to an Arrow array.
 
-A frame is msgpack: an array of three columns, the first an array of byte strings. Decoding makes an
-object of each body, and Arrow then copies each. But where all bodies have one length, as records
-often do, each has the same few marks before it: the frame is a table with rows of one width, and
-its bodies are all columns but the first few. That is checked, not assumed.
+A frame is msgpack: an array of three columns, the first an array of byte strings. Decoding creates
+an object per body, and Arrow then copies each. If all bodies have one length, as records often do,
+the same few marks precede each body: the frame is a table with rows of one width, and the bodies
+are all columns but the first few. The code checks this layout and does not assume it.
 """
 
 from __future__ import annotations
@@ -16,19 +16,21 @@ import pyarrow as pa
 
 from .arrow import Bytes, ends
 
-#: msgpack's marks: an array of three, of some, nil, and byte strings by the size of their length.
+#: msgpack marks: array of three, larger arrays, nil, byte strings by the size of their length.
 _THREE: Final = 0x93
 _ARRAY_16: Final = 0xDC
 _ARRAY_32: Final = 0xDD
 _NO_HEADERS_NO_KEYS: Final = b"\xc0\xc0"
-#: One body of one byte.
+#: The smallest frame: one body of one byte.
 _BYTES_MIN: Final = 7
 _STRINGS: Final = {0xC4: ">xB", 0xC5: ">xH", 0xC6: ">xI"}
 
 
 def even_bodies(frame: bytes, count: int) -> pa.Array | None:
-    """The bodies of a frame without headers and keys whose bodies have all one length; else None,
-    and the frame has to be decoded."""
+    """Returns the bodies of a frame without headers and keys, if all bodies have one length.
+
+    Otherwise returns None, and the caller must decode the frame.
+    """
     begin = _begin(frame, count)
     mark = _STRINGS.get(frame[begin]) if 0 < begin < len(frame) else None
     if mark is None or not frame.endswith(_NO_HEADERS_NO_KEYS):
@@ -50,7 +52,7 @@ def even_bodies(frame: bytes, count: int) -> pa.Array | None:
 
 
 def _begin(frame: bytes, count: int) -> int:
-    """Where the first body begins, in a frame that has so many; 0: this is no such frame."""
+    """Returns the position of the first body in a frame of `count` bodies; 0 for other frames."""
     if len(frame) < _BYTES_MIN or frame[0] != _THREE or not count:
         return 0
     if frame[1] == 0x90 | count and count < 16:

@@ -1,7 +1,7 @@
-"""The columns of a message, by Kafka's names, and what a sink takes.
+"""The columns of a message, with Kafka's names, and the columns that a sink accepts.
 
-A query may ask for fewer columns with `.schema(...)`: what is not asked for is neither made nor
-sent to the JVM.
+A query may select fewer columns with `.schema(...)`: other columns are neither built nor sent to
+the JVM.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 
 from weft.errors import InvalidArgument
 
-#: Kafka's type of headers; the names are texts, the values are UTF-8.
+#: Kafka's type of headers; names are texts, values are UTF-8.
 HEADERS: Final = ArrayType(
     StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 )
@@ -40,12 +40,12 @@ _COLUMNS: Final = (
 
 
 def columns(include_headers: bool) -> StructType:
-    """What a source gives unless it is asked for less."""
+    """Returns the default columns of a source."""
     return StructType([*_COLUMNS, *([StructField("headers", HEADERS)] * include_headers)])
 
 
 def check_read(asked: StructType) -> None:
-    """Any of the columns in any order, with their own types."""
+    """Accepts any of the columns in any order, with their own types."""
     known = {field.name: field.dataType for field in columns(True)}
     for field in asked:
         if field.name not in known:
@@ -62,7 +62,7 @@ def check_read(asked: StructType) -> None:
 
 
 def check_written(schema: StructType) -> None:
-    """`value`, and perhaps `key` and `headers`."""
+    """Accepts `value`, and optionally `key` and `headers`."""
     texts: tuple[type[DataType], ...] = (BinaryType, StringType)
     for field in schema:
         if field.name in {"value", "key"}:

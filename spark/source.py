@@ -1,7 +1,7 @@
-"""`format("weft")`: hands each kind of query its reader or writer.
+"""`format("weft")`: returns the reader or writer for each kind of query.
 
-This is imported by every session that looks for data sources, on the driver and on executors, so
-it imports nothing but Spark's own base class; the rest is loaded when it is asked for.
+Every session that looks for data sources imports this module, on the driver and on executors. So
+the module imports only Spark's own base class; all other modules are loaded on demand.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class WeftDataSource(DataSource):
-    """Reads and writes queues. Nothing is asked of a node before a query runs."""
+    """Reads and writes queues. Makes no request to a node before a query runs."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         from .options import Options
@@ -50,7 +50,7 @@ class WeftDataSource(DataSource):
 
         return WeftBatchReader(BatchRead.of(self._parsed), schema)
 
-    # Spark calls the next two with these very names, and by keyword.
+    # Spark calls the next two by keyword, with exactly these parameter names.
     def streamWriter(self, schema: StructType, overwrite: bool) -> WeftStreamWriter:
         from .options import Use, Write
         from .stream_writer import WeftStreamWriter

@@ -1,14 +1,15 @@
 """`readStream.format("weft")`: micro-batches of numbered reservations.
 
-Spark demands that once its checkpoint names a batch, reading it gives the same rows until the batch
-is committed: from any executor, after any restart, however late. So a batch is one or a few
-reservations of a subscription, which last until they are acked. The offset is the last number.
+Spark requires that once its checkpoint names a batch, every read of the batch returns the same rows
+until the batch is committed: from any executor, after any restart, at any time. So a batch is one
+or a few reservations of a subscription, which last until they are acked. The offset is the last
+number.
 
 - A driver that died before it wrote its checkpoint asks for the same number again, and gets the
-  reservation that is there.
-- `latestOffset(start)` acks `start`: when Spark asks for what comes next, what came before is in
-  its commit log. (`commit` alone will not do: Spark never calls it for the last batch.)
-- Opening the subscription raises its epoch, so a driver that lives on unseen is refused.
+  existing reservation.
+- `latestOffset(start)` acks `start`: when Spark asks for the next batch, the previous batch is in
+  its commit log. (`commit` alone is not enough: Spark never calls it for the last batch.)
+- Opening the subscription raises its epoch, so a replaced driver that still runs is fenced.
 
 On the driver one reader lives as long as its query runs; each task has a copy that only reads.
 """
@@ -33,11 +34,11 @@ from weft.errors import Unavailable
 
 from .arrow import arrow_schema
 from .driver import Driver
+from .input_partitions import Share, shares
 from .offset import Offset
 from .options import StreamRead
-from .reading import read_share
+from .partition_reader import read_share
 from .schema import check_read
-from .shares import Share, shares
 
 
 class WeftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -54,7 +55,7 @@ class WeftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @property
     def driver(self) -> Driver:
-        """The subscription, opened by the first thing that Spark asks."""
+        """The subscription, opened by Spark's first request."""
         if self._driver is None:
             self._driver = Driver(self._options)
         return self._driver
@@ -63,7 +64,7 @@ class WeftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Offset(self.driver.acked_through).json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        # Spark takes one limit; the other one holds as well, see latestOffset.
+        # Spark accepts one limit; the other applies as well, see latestOffset.
         if self._options.by_bytes and not self._options.by_messages:
             return ReadMaxBytes(self._options.bytes_max)
         return ReadMaxRows(self._options.messages_max)
@@ -76,7 +77,7 @@ class WeftStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.driver.only_what_waits()
 
     def reportLatestOffset(self) -> dict[str, int | str] | None:
-        """Python sources have no metrics of their own: what waits is told here, see `lag`."""
+        """Reports the backlog, because Python sources have no metrics of their own; see `lag`."""
         try:
             stats = self.driver.subscription.stats()
         except Unavailable:  # no reason to stop a query

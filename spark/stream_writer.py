@@ -1,8 +1,8 @@
 """`writeStream.format("weft")`: the rows of each micro-batch become messages, exactly once.
 
-Tasks stage, the driver publishes (see `staging`). The name under which batches are published is
-the query's own id, which lives in its checkpoint, and their number is Spark's: a driver that dies
-after publishing and before its commit log says so repeats the batch, and finds it published.
+Tasks stage, the driver publishes (see `row_writer`). Batches are published under the id of the
+query, which is stored in its checkpoint, and under Spark's batch numbers. A driver that dies after
+the publish and before the entry in its commit log repeats the batch, and finds it published.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pyspark.sql.types import StructType
 from weft.errors import UsageError
 
 from .options import Write
+from .row_writer import Staged, publish, push, skip, stage
 from .schema import check_written
-from .staging import Staged, publish, push, skip, stage
 from .task import Task
 
 
@@ -51,12 +51,15 @@ class WeftStreamWriter(DataSourceStreamArrowWriter):
             publish(self._options, staged)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """What was staged stays hidden. It is dropped when the batch is repeated and published, or
-        when its time is over; to drop it here could hit the driver that has taken over."""
+        """Leaves the staged messages hidden.
+
+        The cluster drops them when the batch is repeated and published, or when they expire. A drop
+        here could hit the driver that has taken over.
+        """
 
 
 def _rewound(queue: str, app: str, last: int, batch: int) -> UsageError:
-    """Spark repeats only its last batch. To skip an older one would lose its rows."""
+    """Error for an older batch: Spark repeats only its last batch; skipping would lose rows."""
     return UsageError(
         f"batch {batch} is to be written to {queue}, and batch {last} of {app} is published: the "
         "checkpoint is new, or older than what was published. Use another txnAppId for a new "

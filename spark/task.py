@@ -1,4 +1,4 @@
-"""Which task this is: what Spark says of it, in a Python worker."""
+"""The identity of a Spark task, as Spark reports it in a Python worker."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pyspark import TaskContext
 
 from weft.errors import UsageError
 
-#: Names that Spark uses inside, unchanged since 2.x; should they change, `txnAppId` still works for
-#: the first, and the second is told by an error.
+#: Internal names of Spark, unchanged since 2.x. If they change, `txnAppId` still replaces the
+#: first, and an error reports the second.
 _QUERY: Final = "sql.streaming.queryId"
 _BATCH: Final = "streaming.sql.batchId"
-#: An attempt is drawn, not counted: Spark's own counts begin again with each driver, and what a
-#: dead driver's attempt has staged must not be taken for this one's.
+#: An attempt is a random number, not a count: Spark's own counts restart with each driver, and rows
+#: staged by an attempt of a dead driver must not count as rows of this attempt.
 ATTEMPT_BITS: Final = 62
 
 
@@ -23,7 +23,7 @@ ATTEMPT_BITS: Final = 62
 class Task:
     partition: int
     attempt: int
-    #: Of a streaming query; None in a batch query.
+    #: Set in a streaming query; None in a batch query.
     query: str | None
     batch: int | None
 

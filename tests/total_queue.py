@@ -1,24 +1,26 @@
-"""A checker in the style of Jepsen's total-queue: what went in must come out, and how often.
+"""A checker in the style of Jepsen's total-queue: every pushed message is delivered, and how often.
 
-A test writes down what it did and saw in a `History`: pushes attempted and acknowledged, messages
-delivered, acks attempted, confirmed or refused, and everything that allows a second delivery (a
-nack, a lease that ends, a restart). `check` reads the whole history and gives a `Verdict`:
+A test records its actions and observations in a `History`: pushes attempted and acknowledged,
+messages delivered, acks attempted, confirmed or refused, and everything that allows a second
+delivery (a nack, a lease that ends, a restart). `check` reads the whole history and gives a
+`Verdict`:
 
 - *lost*: acknowledged, and never delivered.
 - *vanished*: delivered, never possibly acked, and not there when the queue was drained.
-- *unexpected*: delivered, and never pushed by anyone.
+- *unexpected*: delivered, and never pushed.
 - *redelivered*: delivered again after its ack was confirmed.
-- *duplicated*: delivered again while the lease before it was still good.
+- *duplicated*: delivered again while the lease before it was still valid.
 - *doubled*: delivered under two ids, so one push was stored twice.
 
-The history must end with a drain: pop and ack until the queue is empty. A message is known by its
-name, any text that is unique in the test (its body, say). An indeterminate push or ack (a crash, a
-timeout) is an attempt without a confirmation: both outcomes are right.
+The history must end with a drain: pop and ack until the queue is empty. A message is identified by
+its name, any text that is unique in the test (its body, say). An indeterminate push or ack (a
+crash, a timeout) is an attempt without a confirmation: both outcomes are right.
 
-Times are seconds of one clock that all writers share (the default, `time.monotonic`, is the same
-in all processes of a Linux machine). A delivery is seen later than it was lent; where that matters
-(real processes, prefetching consumers) give `began`, the time at which the pop was sent: only what
-is certainly wrong is reported then. Histories of several processes are saved and joined by `load`.
+Times are seconds of one clock that all writers share (the default, `time.monotonic`, is the same in
+all processes of a Linux machine). A delivery is observed later than the lease begins; where the
+difference matters (real processes, prefetching consumers) give `began`, the time at which the pop
+was sent: then only certain violations are reported. Histories of several processes are saved and
+joined by `load`.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ EXAMPLES_MAX: Final = 5
 
 
 class Kind(StrEnum):
-    """What happened. Values are short, because histories of processes are files."""
+    """The kind of an event. Values are short, because histories of processes are files."""
 
     ATTEMPTED = "push"
     ACKNOWLEDGED = "pushed"
@@ -56,11 +58,11 @@ class Event(msgspec.Struct, frozen=True, array_like=True):
     at: float
     kind: Kind
     name: str = ""
-    #: The message id under which it was delivered; "" if the test does not look.
+    #: The message id of the delivery; "" if the test does not check ids.
     id: str = ""
-    #: The earliest time at which this delivery can have been lent.
+    #: The earliest possible beginning of this delivery's lease.
     began: float | None = None
-    #: How long the lease lasts, from its delivery or its extension; None for "until released".
+    #: The duration of the lease, from its delivery or its extension; None for "until released".
     lease_s: float | None = None
 
     @property
@@ -69,18 +71,21 @@ class Event(msgspec.Struct, frozen=True, array_like=True):
 
 
 class History:
-    """What a test did and saw, in order. Threads may share one: each call is one append."""
+    """The actions and observations of a test, in order.
+
+    Threads may share one: a call is one append.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self.events: list[Event] = []
 
     def attempted(self, *names: str) -> None:
-        """Pushes that are about to be sent, or sent again."""
+        """Pushes that are about to be sent, or resent."""
         self._note(Kind.ATTEMPTED, names)
 
     def acknowledged(self, *names: str) -> None:
-        """Pushes that the node has said are stored."""
+        """Pushes that the node has acknowledged."""
         self._note(Kind.ACKNOWLEDGED, names)
 
     def delivered(
@@ -91,7 +96,7 @@ class History:
         began: float | None = None,
         lease_s: float | None = None,
     ) -> None:
-        """A message that a consumer has in its hands."""
+        """A message that a consumer has received."""
         self.events.append(Event(self._clock(), Kind.DELIVERED, name, id, began, lease_s))
 
     def ack_attempted(self, *names: str) -> None:
@@ -101,11 +106,11 @@ class History:
         self._note(Kind.ACK_CONFIRMED, names)
 
     def ack_refused(self, *names: str) -> None:
-        """The node has said that this lease is lost: the ack did nothing."""
+        """The node has answered that this lease is lost: the ack did nothing."""
         self._note(Kind.ACK_REFUSED, names)
 
     def nacked(self, *names: str) -> None:
-        """Written down before the nack is sent: from then on it may come again."""
+        """Call before the nack is sent: from then on the message may be delivered again."""
         self._note(Kind.NACKED, names)
 
     def extended(self, name: str, lease_s: float) -> None:
@@ -113,7 +118,7 @@ class History:
         self.events.append(Event(self._clock(), Kind.EXTENDED, name, lease_s=lease_s))
 
     def restarted(self) -> None:
-        """Written down before the node is stopped or killed: all leases are void from here."""
+        """Call before the node is stopped or killed: all leases are void from here."""
         self._note(Kind.RESTARTED, [""])
 
     def _note(self, kind: Kind, names: Iterable[str]) -> None:
@@ -157,7 +162,7 @@ class Verdict:
         return not any(found for _, found in self.violations())
 
     def report(self) -> str:
-        """The verdict for people: what was counted, then each violation with its first examples."""
+        """The verdict for people: the counts, then each violation with its first examples."""
         lines = ["total queue: " + ("ok" if self.ok else "VIOLATED")]
         lines += [f"  {what:<14}{self.counts[what]:>9}" for what in sorted(self.counts)]
         for what, found in self.violations():
@@ -168,14 +173,14 @@ class Verdict:
 
 
 class _Message:
-    """One message's life so far."""
+    """The state of one message so far."""
 
     __slots__ = ("acknowledged", "acks_open", "attempted", "confirmed", "deadline", "ids", "last",
                  "released")  # fmt: skip
 
     def __init__(self) -> None:
         self.attempted = self.acknowledged = False
-        #: Acks sent and not refused: each of them may have worked.
+        #: Acks sent and not refused: each of them may have succeeded.
         self.acks_open = 0
         self.confirmed: float | None = None
         self.last: Event | None = None
@@ -185,7 +190,7 @@ class _Message:
 
 
 def check(history: History) -> Verdict:
-    """Reads a whole history, which ends with a drain."""
+    """Check a whole history, which ends with a drain."""
     events = sorted(history.events, key=lambda event: event.at)
     restarts = [event.at for event in events if event.kind is Kind.RESTARTED]
     messages: dict[str, _Message] = {}
@@ -247,7 +252,7 @@ def _deliver(verdict: Verdict, message: _Message, event: Event, restarts: list[f
 
 
 def _allowed(message: _Message, before: Event, event: Event, restarts: list[float]) -> bool:
-    """Whether something ended the lease of `before`, so that `event` is an honest delivery."""
+    """True if an event ended the lease of `before`, so that `event` is a legitimate delivery."""
     if message.released:
         return True
     if message.deadline is not None and event.at >= message.deadline:

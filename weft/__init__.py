@@ -1,7 +1,7 @@
 """Weft: a durable message queue woven over all your machines.
 
-`weft.connect` is the way in; `weft.aio` has the same names, awaited. The client's parts are loaded
-when they are first used, so that importing weft is quick, and a node never loads them.
+`weft.connect` is the entry point; `weft.aio` has the same names for asyncio. The client's modules
+are loaded on first use, so that importing weft is quick, and a node never loads the client.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from weft.errors import (
     GatewayFailed,
     InvalidArgument,
     LeaseLost,
+    MessageLeased,
     MissingExtra,
     NotPrimary,
     Overloaded,
@@ -29,6 +30,7 @@ from weft.errors import (
     QueueInUse,
     QueueNotFound,
     QuotaExceeded,
+    RankLost,
     RateLimited,
     Refused,
     ReservationLost,
@@ -39,6 +41,7 @@ from weft.errors import (
     StoreLocked,
     StoreVersion,
     SubscriptionNotFound,
+    TlsError,
     TooLarge,
     Unauthenticated,
     Unavailable,
@@ -49,17 +52,20 @@ from weft.ids import MessageId
 
 if TYPE_CHECKING:
     from weft import aio
-    from weft.client.consumer_sync import Consumer
-    from weft.client.credentials import Tls
-    from weft.client.message import Message
-    from weft.client.producer_sync import Producer
-    from weft.client.queue_sync import Queue
-    from weft.client.reservation import Reservation, ReservedBatch, Slice
-    from weft.client.staging import Published
+    from weft.client.consumer.message import Message
+    from weft.client.consumer.sync_consumer import Consumer
+    from weft.client.pipeline.reservation import Reservation, ReservedBatch, Slice
+    from weft.client.pipeline.stage import Published
+    from weft.client.pipeline.subscription import SubscriptionStats
+    from weft.client.pipeline.sync_subscription import Stage, Subscription
+    from weft.client.producer.sync_producer import Producer
     from weft.client.stats import QueueStats
-    from weft.client.subscription import SubscriptionStats
-    from weft.client.subscription_sync import Stage, Subscription
-    from weft.client.sync import Client, connect
+    from weft.client.sync_client import Client, connect
+    from weft.client.sync_queue import Queue
+    from weft.client.transport.credentials import Tls
+    from weft.client.worker.retry_policy import Reject, Retry, RetryLater, expo
+    from weft.client.worker.sync_worker import Worker
+    from weft.client.worker.worker_stats import WorkerStats
 
     __version__: str
 
@@ -77,6 +83,7 @@ __all__ = [
     "LeaseLost",
     "Message",
     "MessageId",
+    "MessageLeased",
     "MissingExtra",
     "NotPrimary",
     "Overloaded",
@@ -91,11 +98,15 @@ __all__ = [
     "QueueNotFound",
     "QueueStats",
     "QuotaExceeded",
+    "RankLost",
     "RateLimited",
     "Refused",
+    "Reject",
     "Reservation",
     "ReservationLost",
     "ReservedBatch",
+    "Retry",
+    "RetryLater",
     "ShuttingDown",
     "Slice",
     "Stage",
@@ -108,33 +119,43 @@ __all__ = [
     "SubscriptionNotFound",
     "SubscriptionStats",
     "Tls",
+    "TlsError",
     "TooLarge",
     "Unauthenticated",
     "Unavailable",
     "UsageError",
     "WeftError",
+    "Worker",
+    "WorkerStats",
     "__version__",
     "aio",
     "connect",
+    "expo",
 ]
 
-#: Where the names live that are loaded when they are first used.
+#: The modules of the names that are loaded on first use.
 _LAZY = {
-    "Client": "weft.client.sync",
-    "Consumer": "weft.client.consumer_sync",
-    "Message": "weft.client.message",
-    "Producer": "weft.client.producer_sync",
-    "Queue": "weft.client.queue_sync",
+    "Client": "weft.client.sync_client",
+    "Consumer": "weft.client.consumer.sync_consumer",
+    "Message": "weft.client.consumer.message",
+    "Producer": "weft.client.producer.sync_producer",
+    "Queue": "weft.client.sync_queue",
     "QueueStats": "weft.client.stats",
-    "Published": "weft.client.staging",
-    "Reservation": "weft.client.reservation",
-    "ReservedBatch": "weft.client.reservation",
-    "Slice": "weft.client.reservation",
-    "Stage": "weft.client.subscription_sync",
-    "Subscription": "weft.client.subscription_sync",
-    "SubscriptionStats": "weft.client.subscription",
-    "Tls": "weft.client.credentials",
-    "connect": "weft.client.sync",
+    "Published": "weft.client.pipeline.stage",
+    "Reservation": "weft.client.pipeline.reservation",
+    "ReservedBatch": "weft.client.pipeline.reservation",
+    "Slice": "weft.client.pipeline.reservation",
+    "Stage": "weft.client.pipeline.sync_subscription",
+    "Subscription": "weft.client.pipeline.sync_subscription",
+    "SubscriptionStats": "weft.client.pipeline.subscription",
+    "Tls": "weft.client.transport.credentials",
+    "Reject": "weft.client.worker.retry_policy",
+    "Retry": "weft.client.worker.retry_policy",
+    "RetryLater": "weft.client.worker.retry_policy",
+    "expo": "weft.client.worker.retry_policy",
+    "Worker": "weft.client.worker.sync_worker",
+    "WorkerStats": "weft.client.worker.worker_stats",
+    "connect": "weft.client.sync_client",
 }
 
 

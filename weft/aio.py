@@ -1,4 +1,4 @@
-"""The asyncio face of Weft: the names of `weft`, awaited.
+"""The asyncio API of Weft: the same names as in `weft`, awaited.
 
 async with weft.aio.connect("127.0.0.1:7700") as client:
     await client.queue("orders").push(b"one")
@@ -6,9 +6,24 @@ async with weft.aio.connect("127.0.0.1:7700") as client:
 
 from __future__ import annotations
 
-from weft.client.client import Client, Queue, Stage, Subscription, connect
-from weft.client.consumer import Consumer
-from weft.client.message import AsyncMessage as Message
-from weft.client.producer import Producer
+from weft.client.async_client import AsyncClient as Client
+from weft.client.async_client import AsyncQueue as Queue
+from weft.client.async_client import AsyncStage as Stage
+from weft.client.async_client import AsyncSubscription as Subscription
+from weft.client.async_client import connect
+from weft.client.consumer.async_consumer import AsyncConsumer as Consumer
+from weft.client.consumer.message import AsyncMessage as Message
+from weft.client.producer.async_producer import AsyncProducer as Producer
+from weft.client.worker.async_worker import AsyncWorker as Worker
 
-__all__ = ["Client", "Consumer", "Message", "Producer", "Queue", "Stage", "Subscription", "connect"]
+__all__ = [
+    "Client",
+    "Consumer",
+    "Message",
+    "Producer",
+    "Queue",
+    "Stage",
+    "Subscription",
+    "Worker",
+    "connect",
+]

@@ -1,43 +1,46 @@
-"""Every error that Weft raises, as one tree.
+"""Every error that Weft raises, as one class tree.
 
 Each class has a machine-readable ``code`` (the same word on the wire, in gRPC details and in
-``--json`` output) and says with ``retriable`` whether the same call may succeed if it is simply
-made again. The branch says whose turn it is:
+``--json`` output), and ``retriable`` says if the same call may succeed when simply repeated. The
+branch tells which side must act:
 
 WeftError
 ├── UsageError                the caller must change the call
 │   ├── InvalidArgument       a value outside its documented range
 │   ├── TooLarge              a body, batch, value or frame over a named limit
 │   ├── QueueNotFound         no queue of that name
-│   ├── QueueExists           it exists, with other settings
-│   ├── QueueInUse            another queue names it as its dead letter
+│   ├── QueueExists           the queue exists, with other settings
+│   ├── QueueInUse            another queue has this queue as its dead letter queue
 │   ├── SubscriptionNotFound  no subscription of that name
-│   └── MissingExtra          this command needs an extra that is not installed
-├── Refused                   the caller may not do this
-│   ├── Unauthenticated       no token, or one that is unknown, revoked or expired
-│   ├── PermissionDenied      the token does not grant it
-│   └── QuotaExceeded         the token, or the cluster, has as many queues as it may have
+│   ├── MessageLeased         a consumer holds the message, so no client can cancel the message
+│   └── MissingExtra          the command needs an extra that is not installed
+├── Refused                   the caller lacks the permission
+│   ├── Unauthenticated       no token, or an unknown, revoked or expired token
+│   ├── PermissionDenied      the token does not grant the call
+│   └── QuotaExceeded         the token, or the cluster, has reached the limit of queues
 ├── LeaseLost                 the receipt is stale: the message was, or will be, delivered again
-│   └── AlreadySettled        this very message was acked or nacked before
-├── Fenced                    somebody newer has taken over: this one must stop
-├── ReservationLost           what was reserved is gone: given back, purged, or acked
+│   └── AlreadySettled        the same message was acked or nacked before
+├── Fenced                    a newer holder has taken over: the older holder must stop
+├── ReservationLost           the reserved messages are gone: released, purged, or acked
 ├── Busy                      the node refuses for now; nothing was changed
 │   ├── QueueFull             the queue holds max_messages
 │   ├── StorageFull           the disk is at its free-space reserve; acks still work
 │   ├── Overloaded            too many waiting calls, leases or connections
-│   └── RateLimited           more a second than the node, or the token, may take
+│   └── RateLimited           more calls per second than the node, or the token, allows
 ├── Unavailable               the node did not answer
 │   ├── ConnectionLost        no node could be reached
-│   ├── DeadlineExceeded      the call's time is over; a push may or may not have been stored
+│   ├── DeadlineExceeded      the call's deadline has passed; a push may or may not be stored
 │   ├── ShuttingDown          the node is draining
 │   └── NotPrimary            another node leads this partition now
-├── GatewayFailed             the gateway of an MPI job stopped; what it had not stored is lost
-├── ProtocolError             the other side speaks something else
+├── GatewayFailed             the gateway of an MPI job stopped; messages not yet stored are lost
+├── TlsError                  the TLS settings of both sides do not match, or a certificate fails
+├── RankLost                  a rank of an MPI job is dead, and the rank's memory is unreachable
+├── ProtocolError             the other side speaks another protocol
 └── StorageError              the node's own disk
     ├── StoreLocked           another process has the data directory open
     ├── StoreVersion          written by a newer Weft
     ├── StoreDamaged          a checksum does not match, or a file is missing
-    └── BackupDamaged         a backup that is cut off, changed, or none at all
+    └── BackupDamaged         the backup is truncated or changed, or the file is no backup
 """
 
 from __future__ import annotations
@@ -46,7 +49,7 @@ from typing import ClassVar
 
 
 class WeftError(Exception):
-    """The root: catch this to catch everything that Weft raises on purpose."""
+    """The root: catch this class to catch every error that Weft raises on purpose."""
 
     code: ClassVar[str] = "WEFT"
     retriable: ClassVar[bool] = False
@@ -87,7 +90,7 @@ class QueueExists(UsageError):
 
 
 class QueueInUse(UsageError):
-    """Another queue names this one as its dead letter."""
+    """Another queue has this queue as its dead letter queue."""
 
     code = "QUEUE_IN_USE"
 
@@ -98,32 +101,38 @@ class SubscriptionNotFound(UsageError):
     code = "SUBSCRIPTION_NOT_FOUND"
 
 
+class MessageLeased(UsageError):
+    """A consumer or a subscription holds the message, so no client can cancel the message."""
+
+    code = "MESSAGE_LEASED"
+
+
 class MissingExtra(UsageError):
-    """This command needs an extra that is not installed."""
+    """The command needs an extra that is not installed."""
 
     code = "MISSING_EXTRA"
 
 
 class Refused(WeftError):
-    """The caller may not do this."""
+    """The caller lacks the permission."""
 
     code = "REFUSED"
 
 
 class Unauthenticated(Refused):
-    """No token, or one that is unknown, revoked or expired."""
+    """No token, or an unknown, revoked or expired token."""
 
     code = "UNAUTHENTICATED"
 
 
 class PermissionDenied(Refused):
-    """The token does not grant this."""
+    """The token does not grant the call."""
 
     code = "PERMISSION_DENIED"
 
 
 class QuotaExceeded(Refused):
-    """The token, or the cluster, has as many queues as it may have."""
+    """The token, or the cluster, has reached the limit of queues."""
 
     code = "QUOTA_EXCEEDED"
 
@@ -135,20 +144,20 @@ class LeaseLost(WeftError):
 
 
 class AlreadySettled(LeaseLost):
-    """This very message was acked or nacked before."""
+    """The same message was acked or nacked before."""
 
     code = "ALREADY_SETTLED"
 
 
 class Fenced(WeftError):
-    """Somebody newer has taken over: an older holder of a subscription, or an attempt at a batch
-    that is published already, must stop."""
+    """A newer holder has taken over: an older holder of a subscription, or an attempt at a batch
+    that is already published, must stop."""
 
     code = "FENCED"
 
 
 class ReservationLost(WeftError):
-    """What was reserved is not there any more: it was given back to the queue, purged, or acked."""
+    """The reserved messages are gone: released to the queue, purged, or acked."""
 
     code = "RESERVATION_LOST"
 
@@ -179,7 +188,7 @@ class Overloaded(Busy):
 
 
 class RateLimited(Busy):
-    """More a second than the node, or the token, may take."""
+    """More calls per second than the node, or the token, allows."""
 
     code = "RATE_LIMITED"
 
@@ -198,37 +207,54 @@ class ConnectionLost(Unavailable):
 
 
 class DeadlineExceeded(Unavailable):
-    """The call's time is over; a push may or may not have been stored."""
+    """The call's deadline has passed; a push may or may not be stored."""
 
     code = "DEADLINE_EXCEEDED"
 
 
 class ShuttingDown(Unavailable):
-    """The node is draining; another attempt goes to it once it is back."""
+    """The node is draining; a retry reaches the node once the node is back."""
 
     code = "SHUTTING_DOWN"
 
 
 class NotPrimary(Unavailable):
-    """Another node leads this partition now: look at the view again."""
+    """Another node leads the partition now: fetch the view again."""
 
     code = "NOT_PRIMARY"
 
 
 class GatewayFailed(WeftError):
-    """The gateway of an MPI job stopped; what it had not stored is lost."""
+    """The gateway of an MPI job stopped; messages not yet stored are lost."""
 
     code = "GATEWAY_FAILED"
 
 
+class TlsError(WeftError):
+    """TLS fails: one side has no TLS, or a certificate is of another authority or host, expired, or
+    missing. The message names the cause and the setting to change; a retry does not help."""
+
+    code = "TLS"
+
+
+class RankLost(WeftError):
+    """A rank's process ended, and MPI cannot reach the rank's memory any more: abandon the rank."""
+
+    code = "RANK_LOST"
+
+    def __init__(self, message: str, rank: int = -1) -> None:
+        super().__init__(message)
+        self.rank = rank
+
+
 class ProtocolError(WeftError):
-    """The other side speaks something else."""
+    """The other side speaks another protocol."""
 
     code = "PROTOCOL"
 
 
 class StorageError(WeftError):
-    """The node's own disk failed it."""
+    """The node's own disk failed."""
 
     code = "STORAGE"
 
@@ -252,7 +278,7 @@ class StoreDamaged(StorageError):
 
 
 class BackupDamaged(StorageError):
-    """A backup that is cut off, changed, or none at all."""
+    """The backup is truncated or changed, or the file is no backup."""
 
     code = "BACKUP_DAMAGED"
 
@@ -265,6 +291,6 @@ BY_CODE: dict[str, type[WeftError]] = {error.code: error for error in _tree(Weft
 
 
 def from_code(code: str, message: str) -> WeftError:
-    """The error that a node's answer names; an unknown code is a newer node's, kept as text."""
+    """The error for the code in a node's answer; keeps a newer node's unknown code as text."""
     error = BY_CODE.get(code)
     return error(message) if error else WeftError(f"{code}: {message}")

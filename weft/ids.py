@@ -1,10 +1,10 @@
-"""Message ids: 128 bits that say where a message is.
+"""Message ids: 128 bits that locate a message.
 
 ``partition (16) | producer (56) | batch (40) | index (16)``, most significant first. The producer
-is a random number that a client draws, the batch is that producer's own counter, the index is the
-message's place in its batch. Because the partition is written into the id, any message can be
-reached in one hop from its id alone; because (producer, batch) is chosen by the client before it
-sends, a retried push is recognised.
+is a random number drawn by a client, the batch is the producer's own counter, the index is the
+message's position in the batch. Because the id contains the partition, a client reaches any message
+in one hop from the id alone; because the client chooses (producer, batch) before sending, the node
+recognises a retried push.
 """
 
 from __future__ import annotations

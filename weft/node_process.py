@@ -1,8 +1,8 @@
-"""A node in a process of its own, on this machine: for tests, and for `weft cluster up`.
+"""A node in a separate process on this machine: for tests, and for `weft cluster up`.
 
-It is started, asked to stop, killed, paused, and comes back on the same ports. The kernel ends it
-with the process that started it (``weft.tethered``), however that one ends; a session of its own
-keeps a Ctrl-C that is meant for the parent away from it.
+The caller starts, stops, kills and pauses the node; a restarted node has the same ports. The kernel
+ends the node with the process that started the node (``weft.child_node``), regardless of how the
+parent ends; a separate session keeps a Ctrl-C meant for the parent away from the node.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from weft.errors import Unavailable, UsageError
 
 HOST: Final = "127.0.0.1"
 START_S_MAX: Final = 60.0
-#: On top of the node's own grace.
+#: In addition to the node's own grace period.
 STOP_S_MAX: Final = 30.0
 GRACE_MS_DEFAULT: Final = 5000
 LOG_TAIL_LINES: Final = 30
 _LOOK_S: Final = 0.01
 _PORT_MIN: Final = 10_000
-#: Ports that a process tries first, one after the other: test runs beside it try others, and one
-#: whose node is down, which has no hold on it, is not soon given to another node.
+#: Ports that a process tries first, one after the other: concurrent test runs try other ports, and
+#: the port of a stopped node, which the node does not hold, is not soon given to another node.
 _PORTS_OWN: Final = 512
 _tried: Final = itertools.count(random.SystemRandom().randrange(_PORTS_OWN))
 
@@ -43,20 +43,20 @@ class Ports(NamedTuple):
     grpc: int
     zmq: int
     peer: int
-    #: 0: any that is free, another at each start.
+    #: 0: any free port, another one at each start.
     http: int = 0
 
 
 @dataclass
 class NodeProcess:
-    """One node: where it keeps and says things, and, while it runs, its process."""
+    """One node: data directory, log, ports, and the process while the node runs."""
 
     data: Path
     log: Path
     #: The same at every start.
     ports: Ports
     host: str = HOST
-    #: Words before the command, for a node that runs elsewhere: in another network namespace.
+    #: Command prefix for a node that runs elsewhere, such as in another network namespace.
     within: Sequence[str] = ()
     process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
     paused: bool = False
@@ -83,22 +83,22 @@ class NodeProcess:
 
     @property
     def made(self) -> bool:
-        """Whether it has a data directory: whether it was ever started."""
+        """True if the node has a data directory, and so was started before."""
         return (self.data / "node.json").exists()
 
     @property
     def id(self) -> str:
-        """The node's id, once it was started."""
+        """The node's id, available after the first start."""
         return str(json.loads((self.data / "node.json").read_text(encoding="utf-8"))["node"])
 
     def log_tail(self) -> str:
         lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
         return "\n".join(lines[-LOG_TAIL_LINES:])
 
-    # --- its life -------------------------------------------------------------------------
+    # --- start, stop, kill, pause ----------------------------------------------------------
 
     def spawn(self, settings: Mapping[str, Setting], join: Sequence[str] = ()) -> None:
-        """Starts the process and does not wait. It ends with the *thread* that called this."""
+        """Start the process without waiting. The process ends with the *thread* that called."""
         if self.running:
             raise UsageError("this node runs already")
         own: dict[str, Setting] = {
@@ -110,15 +110,15 @@ class NodeProcess:
         }
         if join:
             own["join"] = ",".join(join)
-        # A killed node leaves its address behind, which would look like the new one's.
+        # A killed node leaves an address file behind, which would look like the new process's.
         if self.data.is_dir():
             self._address_file.unlink(missing_ok=True)
         environment = {name: value for name, value in os.environ.items() if name[:5] != "WEFT_"}
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
-            # -P keeps what lies in the current directory from being imported.
+            # -P keeps modules in the current directory from being imported.
             self.process = subprocess.Popen(
-                [*self.within, sys.executable, "-P", "-m", "weft.tethered", str(os.getpid()),
+                [*self.within, sys.executable, "-P", "-m", "weft.child_node", str(os.getpid()),
                  *_flags(own), *_flags(settings)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -129,7 +129,7 @@ class NodeProcess:
         self.paused = False
 
     def await_serving(self, seconds: float = START_S_MAX) -> None:
-        """Returns when it serves; raises Unavailable, with the end of its log, if it does not."""
+        """Return when the node serves; otherwise raise Unavailable with the end of the log."""
         assert self.process is not None, "spawn first"
         end = time.monotonic() + seconds
         while not self._serves(self.process.pid):
@@ -147,12 +147,12 @@ class NodeProcess:
             time.sleep(_LOOK_S)
 
     def ask_to_stop(self) -> None:
-        """SIGTERM; a paused node hears it too."""
+        """Send SIGTERM; resume a paused node first."""
         self.resume()
         self.signal(signal.SIGTERM)
 
     def await_end(self, grace_ms: int = GRACE_MS_DEFAULT) -> int:
-        """The exit code of a node that was asked to stop; one that does not is killed."""
+        """The exit code of a node asked to stop; kills a node that does not stop in time."""
         assert self.process is not None, "spawn first"
         try:
             return self.process.wait(grace_ms / 1000 + STOP_S_MAX)
@@ -164,13 +164,13 @@ class NodeProcess:
             ) from None
 
     def kill(self) -> None:
-        """Ends it without warning (SIGKILL), as a crash would."""
+        """End the node without warning (SIGKILL), as a crash would."""
         process = self._running()
         process.kill()
         process.wait()
 
     def pause(self) -> None:
-        """Stops it in its tracks (SIGSTOP): it holds its connections and says nothing."""
+        """Freeze the node (SIGSTOP): the node holds its connections and sends nothing."""
         self.signal(signal.SIGSTOP)
         self.paused = True
 
@@ -209,14 +209,14 @@ def _flags(settings: Mapping[str, Setting]) -> list[str]:
 
 
 def free_ports() -> Ports:
-    """For one more node."""
+    """Free ports for one more node."""
     return Ports(*unused_ports(len(Ports._fields)))
 
 
 def unused_ports(count: int) -> list[int]:
-    """Ports that nobody uses, outside the range from which the system gives ports to clients.
+    """Unused ports, outside the range from which the system assigns ports to clients.
 
-    From inside it a client of a node that is down may be given the node's own port.
+    From inside the range, the system may assign a client of a stopped node the node's own port.
     """
     with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as limits:
         low = int(limits.read().split()[0])

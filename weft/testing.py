@@ -1,8 +1,8 @@
 """Real nodes for tests: ``with weft.testing.cluster(3) as cluster: cluster.client()``.
 
-Each node is a process of its own with its own data, which can be killed, stopped, paused and
-started again; it comes back on the same ports. Node 0 founds the cluster, the others join it.
-Nothing is left behind: not when a test fails, and not when the test run itself is killed.
+Each node is a separate process with a data directory. A test can kill, stop, pause and restart a
+node; a restarted node has the same ports. Node 0 founds the cluster, the others join. No node is
+left behind: not when a test fails, and not when the test run itself is killed.
 
 As a pytest fixture: ``from weft.testing import weft_cluster`` in ``conftest.py``, then name
 ``weft_cluster`` as an argument of a test.
@@ -16,7 +16,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -27,12 +27,13 @@ from weft.limits import check_range
 from weft.node_process import GRACE_MS_DEFAULT, NodeProcess, Ports, Setting, free_ports
 
 if TYPE_CHECKING:
-    from weft.client.cluster import ClusterCalls
-    from weft.client.sync import Client
+    from weft.client.admin.cluster import ClusterCalls
+    from weft.client.sync_client import Client
+    from weft.dht.safety import Verdict
 
 __all__ = ["Cluster", "NodeProcess", "cluster"]
 
-#: More than a machine that runs tests can carry.
+#: More nodes than a machine that runs tests can carry.
 NODES_MAX: Final = 32
 SETTLE_S: Final = 120.0
 _LOOK_S: Final = 0.1
@@ -40,27 +41,27 @@ _TRIES_MAX: Final = 5
 
 
 class Cluster:
-    """The nodes of one test. Made by `cluster`."""
+    """The nodes of one test. Created by `cluster`."""
 
     def __init__(self, data: Path, settings: dict[str, Setting]) -> None:
         self._data = data
         self._settings = settings
         self._ends = ExitStack()
-        # The kernel ends a node with the *thread* that started it, so one thread starts them all
-        # and lives as long as the cluster.
+        # The kernel ends a node with the *thread* that started the node, so one thread starts all
+        # nodes and lives as long as the cluster.
         self._starter = ThreadPoolExecutor(1, "weft-testing")
         self._nodes: list[NodeProcess] = []
-        #: Those that have left: they are not waited for, nor told to clients.
+        #: Nodes that have left: not waited for, and not among `servers`.
         self._gone: set[int] = set()
         self._witnesses: set[int] = set()
 
     @property
     def servers(self) -> list[str]:
-        """The gRPC addresses of all members: what `weft.connect` takes."""
+        """The gRPC addresses of all members: the argument of `weft.connect`."""
         return [self._nodes[number].grpc for number in self._members()]
 
     def client(self) -> Client:
-        """A client of this cluster; it is closed with the cluster."""
+        """A client of this cluster; closing the cluster closes the client."""
         import weft
 
         return self._ends.enter_context(weft.connect(self.servers))
@@ -70,7 +71,7 @@ class Cluster:
         return self._nodes[number]
 
     def start(self, number: int = 0) -> None:
-        """Starts a node on the ports it had before; returns when it serves."""
+        """Start a node on the same ports as before; returns when the node serves."""
         node = self._nodes[number]
         if node.running:
             raise UsageError(f"node {number} runs already")
@@ -78,30 +79,30 @@ class Cluster:
         if number in self._witnesses:
             settings["witness"] = True
         if number:
-            settings.pop("learners", None)  # the first one founds the cluster
+            settings.pop("learners", None)  # only the founding node takes this setting
         _ports_file(node.data).write_text(json.dumps(node.ports))
         self._starter.submit(node.spawn, settings, self._seeds(number)).result()
         node.await_serving()
 
     def stop(self, number: int = 0) -> int:
-        """Asks a node to stop (SIGTERM) and waits; returns its exit code."""
+        """Stop a node (SIGTERM) and wait; returns the exit code."""
         node = self._nodes[number]
         node.ask_to_stop()
         return node.await_end(int(self._settings.get("grace_ms", GRACE_MS_DEFAULT)))
 
     def kill(self, number: int = 0) -> None:
-        """Ends a node without warning (SIGKILL), as a crash would."""
+        """End a node without warning (SIGKILL), as a crash would."""
         self._nodes[number].kill()
 
     def pause(self, number: int = 0) -> None:
-        """Stops a node in its tracks (SIGSTOP): it holds its connections and says nothing."""
+        """Freeze a node (SIGSTOP): the node holds its connections and sends nothing."""
         self._nodes[number].pause()
 
     def resume(self, number: int = 0) -> None:
         self._nodes[number].resume()
 
     def add(self, *, witness: bool = False) -> int:
-        """One more node joins; gives its number. Its data follows: see `settled`."""
+        """One more node joins; returns the node's number. Data follows later: see `settled`."""
         number = len(self._nodes)
         self._nodes.append(self._made(number))
         if witness:
@@ -110,7 +111,7 @@ class Cluster:
         return number
 
     def leave(self, number: int, timeout_s: float = SETTLE_S) -> None:
-        """A node hands over what it holds and is no member any more; its process still runs."""
+        """A node hands over all data and leaves the cluster; the node's process still runs."""
         node = self._nodes[number]
         self._gone.add(number)
         calls = self._calls()
@@ -125,25 +126,37 @@ class Cluster:
             time.sleep(_LOOK_S)
 
     def settled(self, timeout_s: float = SETTLE_S) -> None:
-        """Returns when every partition is served by as many nodes in step as there should be, and
-        every member that runs is known to be alive."""
-        from weft.client.standing import Standing
+        """Return when the cluster is settled: every member is alive, every partition is served and
+        in its place (`weft cluster status` reports the same). Raises Unavailable with the reasons
+        after `timeout_s` seconds. While a member is killed, stopped or paused the cluster is never
+        settled: wait for `recovered`."""
+        self._until("settled", lambda verdict: verdict.settled, timeout_s)
 
-        expected = {self._nodes[number].id for number in self._members() if self._up(number)}
+    def recovered(self, timeout_s: float = SETTLE_S) -> None:
+        """Return when the running members have done all they can without the others: the intended
+        number of running members serves every partition, and no partition is moving. Raises
+        Unavailable with the reasons after `timeout_s` seconds."""
+        expected = {self._nodes[number].id for number in self._members() if not self._up(number)}
+        self._until(
+            "recovered",
+            lambda verdict: verdict.recovered and set(verdict.down) == expected,
+            timeout_s,
+        )
+
+    def _until(self, what: str, holds: Callable[[Verdict], bool], timeout_s: float) -> None:
+        from weft.client.admin.cluster_health import ClusterHealth
+
         end = time.monotonic() + timeout_s
         while True:
             try:
-                standing = Standing.of(self._calls().places())
-                troubles = standing.troubles
-                alive = {each.node.id for each in standing.nodes if each.node.alive}
-                if alive != expected:
-                    troubles.append(f"alive {sorted(alive)}, expected {sorted(expected)}")
+                verdict = ClusterHealth.of(self._calls().places()).verdict
+                if holds(verdict):
+                    return
+                why = f"{verdict.state}: {'; '.join(verdict.reasons)}"
             except Unavailable as error:
-                troubles = [error.message]
-            if not troubles:
-                return
+                why = error.message
             if time.monotonic() > end:
-                raise Unavailable(f"not settled within {timeout_s:.0f} s: {'; '.join(troubles)}")
+                raise Unavailable(f"not {what} within {timeout_s:.0f} s: {why}")
             time.sleep(_LOOK_S)
 
     def close(self) -> None:
@@ -158,7 +171,7 @@ class Cluster:
     # --- inside ---------------------------------------------------------------------------
 
     def _made(self, number: int) -> NodeProcess:
-        """A node that is yet to start; a test may put it elsewhere, as on another host."""
+        """A node not started yet; a test may override this to place the node on another host."""
         data = self._data / f"node-{number}"
         return NodeProcess(data, data.with_suffix(".log"), _ports(data))
 
@@ -169,19 +182,19 @@ class Cluster:
         return self._nodes[number].running and not self._nodes[number].paused
 
     def _seeds(self, number: int) -> list[str]:
-        """Whom a node asks to be let in; the first one founds the cluster."""
+        """The seed addresses of a joining node; empty for node 0, which founds the cluster."""
         others = [each for each in self._members() if each != number]
         up = [self._nodes[each].grpc for each in others if self._up(each)]
         return up or [self._nodes[0].grpc] if number else []
 
     def _calls(self) -> ClusterCalls:
-        from weft.client.cluster import ClusterCalls
+        from weft.client.admin.cluster import ClusterCalls
 
         up = [self._nodes[number].grpc for number in self._members() if self._up(number)]
         return ClusterCalls(up or self.servers)
 
     def _first_start(self, number: int) -> None:
-        """A port that was taken in the meantime is replaced by another."""
+        """Start a new node; replace the ports if another process took one in the meantime."""
         node = self._nodes[number]
         for attempt in range(_TRIES_MAX):
             try:
@@ -202,10 +215,10 @@ def cluster(
     witness: bool = False,
     **settings: Setting,
 ) -> Iterator[Cluster]:
-    """Runs real nodes; `settings` are those of `weft serve`, as `grace_ms=100`.
+    """Run real nodes; `settings` are the settings of `weft serve`, such as `grace_ms=100`.
 
     Without `data` the nodes' data is temporary. With `witness` one more node joins that only
-    votes. At the end nodes that still run are killed.
+    votes. At the end, nodes that still run are killed.
     """
     if importlib.util.find_spec("plyvel") is None:
         raise MissingExtra("a node needs the server extra: pip install 'weft[server]'")
@@ -230,7 +243,7 @@ def cluster(
 
 
 def _ports(data: Path) -> Ports:
-    """Those that the node had when its data was used before: the others look for it there."""
+    """The ports of an earlier run with the same data, where the other nodes expect the node."""
     file = _ports_file(data)
     return Ports(*json.loads(file.read_text())) if file.exists() else free_ports()
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from weft.client.cli.bench import floors, timing
+from weft.client.cli.bench import call_timer, floors
 from weft.errors import WeftError
 
 from . import fetch, workloads
@@ -90,7 +90,7 @@ class Race:
         folder = Path(self._arena.folder)
         samples = min(1000, self._plan.samples)
         with floors.opened(_FLOOR_BYTES, folder, sync=True) as calls:
-            taken = timing.in_turn(calls, samples, min(100, samples))
+            taken = call_timer.in_turn(calls, samples, min(100, samples))
         raw = floors.Floors.of(taken)
         figures = {
             "zmq_round_trip_us": raw.zmq_round_trip_us,

@@ -29,7 +29,7 @@ class WeftServer(Server):
     def start(self) -> None:
         data = self.folder / "data"
         flags = ["--data", str(data), "--listen", "127.0.0.1:0", "--log-level", "warning"]
-        command = [sys.executable, "-P", "-m", "weft.tethered", str(os.getpid()), *flags]
+        command = [sys.executable, "-P", "-m", "weft.child_node", str(os.getpid()), *flags]
         process = ServerProcess("weft", [*command, "--durability", self.durability], self.folder)
         self.processes.append(process)
         process.wait_until(lambda: _said(data).get("pid") == process.pid)

@@ -14,6 +14,7 @@ TRY: Final[dict[str, str]] = {
     "QUEUE_IN_USE": "cut the other queue loose first: `weft queue update NAME --max-deliveries 0"
     " --dead-letter ''`",
     "SUBSCRIPTION_NOT_FOUND": "`weft subscription list QUEUE` shows those that there are",
+    "MESSAGE_LEASED": "wait until it is acked or nacked, or its lease ends",
     "MISSING_EXTRA": "install what is missing, then run the command again",
     "REFUSED": "ask whoever runs the node",
     "UNAUTHENTICATED": "name a token in WEFT_TOKEN; `weft token create` makes one",
@@ -30,13 +31,17 @@ TRY: Final[dict[str, str]] = {
     "STORAGE_FULL": "free disk space on the node; popping and acking still work",
     "OVERLOADED": "run the command again in a moment, with fewer clients at once",
     "RATE_LIMITED": "push more slowly, or ask whoever runs the node for a higher rate",
-    "UNAVAILABLE": "`weft doctor` says whether the node can be reached",
+    "UNAVAILABLE": "`weft cluster status` says which nodes to start; `weft doctor` says what else"
+    " is wrong",
     "CONNECTION_LOST": "start a node with `weft serve`, or name one with --servers HOST:PORT",
     "DEADLINE_EXCEEDED": "give more time with --timeout-ms; a push may have been stored, so look"
     " with `weft peek` before you repeat it",
     "SHUTTING_DOWN": "run the command again when the node is back",
     "NOT_PRIMARY": "the cluster is changing who leads; try again in a moment",
     "GATEWAY_FAILED": "look at what the gateway's rank said, then start the job again",
+    "TLS": "set what the message names; `weft tls init` prints commands for nodes and clients that"
+    " fit together",
+    "RANK_LOST": "abandon that rank, or start the job again",
     "PROTOCOL": "--servers takes gRPC addresses; install the same version of weft on both sides",
     "STORAGE": "look at the node's log, its disk and who may write there",
     "STORE_LOCKED": "stop the process that has the directory open, or use another directory",

@@ -1,11 +1,10 @@
 """``weft backup`` and ``weft restore``: a running cluster, or some queues, to a file and back.
 
-What a backup promises stands in ``weft.client.backup``, how one is put back in ``restore``.
+What a backup promises stands in ``weft.client.backup.create``, how one is put back in ``restore``.
 """
 
 from __future__ import annotations
 
-import secrets
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,8 +21,8 @@ from . import options, output
 from .options import QUEUE_NAME
 
 if TYPE_CHECKING:
-    from weft.client.backup_file import End
-    from weft.client.restore import Contents
+    from weft.client.backup.file import End
+    from weft.client.backup.restore import Contents
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -48,8 +47,8 @@ def backup(file: Path, queues: tuple[str, ...], force: bool) -> None:
       weft backup all.weft
       weft backup orders.weft --queue orders --queue orders.dead
     """
-    from weft.client.backup import take
-    from weft.client.link import run
+    from weft.client.backup.create import take
+    from weft.client.transport.link import run
 
     if file.exists() and not force:
         raise InvalidArgument(f"{file} is there already: name another file, or --force")
@@ -72,47 +71,71 @@ def backup(file: Path, queues: tuple[str, ...], force: bool) -> None:
 @click.argument("file", type=_FILE)
 @click.option("--check", is_flag=True, help="Only check FILE and say what it has.")
 @click.option(
+    "--queue", "queues", multiple=True, type=QUEUE_NAME,
+    help="Only this queue, or these.  [default: all of FILE]",
+)  # fmt: skip
+@click.option(
+    "--into", type=QUEUE_NAME, metavar="NAME",
+    help="Copy the messages of the one --queue into this queue, which is created if needed.",
+)  # fmt: skip
+@click.option(
     "--again", is_flag=True,
-    help="Put back also what this cluster has taken from this backup before.",
+    help="Restore every message of FILE, even those that are still there or were acknowledged.",
 )  # fmt: skip
 @options.everywhere
-def restore(file: Path, check: bool, again: bool) -> None:
-    """Put the backup FILE back, into an empty cluster or another one.
+def restore(
+    file: Path, check: bool, queues: tuple[str, ...], into: str | None, again: bool
+) -> None:
+    """Restore queues from the backup FILE: undo a purge, or copy them to another cluster.
 
-    FILE is checked from end to end before anything is changed. Queues that are not there are made.
-    A restore that was broken off goes on when it is run again, and one that was done does nothing.
-    Keys of the hash table that are there keep their values.
+    Into the cluster that FILE was taken of, only messages that a purge or a delete removed since
+    are put back; those that are still there, or were acknowledged after the backup, are skipped and
+    counted. Into any other cluster every message of FILE is restored.
+
+    FILE is checked from end to end before anything is changed. Queues that do not exist are
+    created. An interrupted restore continues when it is run again; a repeated one changes nothing.
+    Keys of the hash table that exist keep their values.
 
     \b
     Examples:
       weft restore all.weft --check
+      weft restore all.weft --queue orders
+      weft restore all.weft --queue orders --into orders.copy
       weft restore all.weft --servers 10.0.0.7:7700
     """
-    from weft.client.link import run
-    from weft.client.restore import look, put_back
+    from weft.client.backup.restore import Selection, look, put_back
+    from weft.client.transport.link import run
 
     contents = look(file)
+    selection = Selection(frozenset(queues) or None, into, again)
+    selection.check(file, contents)
     if check:
         _describe(file, contents)
         return
-    name = secrets.token_bytes(16) if again else contents.start.id
     with options.connect() as client, _progress("restoring") as show:
 
         def progress(done: int, total: int) -> None:
             show(done, total, f"{done:,} of {total:,}")
 
-        done = run(put_back(client._session, file, contents, name, progress))
+        done = run(put_back(client._session, file, contents, selection, progress))
     if options.wants_json():
         output.as_json(asdict(done))
         return
     click.echo(
-        f"{done.messages} messages in {done.batches} batches and {done.rows} table rows are back, "
-        f"{done.queues_made} queues were made"
+        f"restored: {done.messages} messages in {done.batches} batches, {done.rows} table rows; "
+        f"queues created: {done.queues_made}"
     )
-    if done.batches_known or done.rows_kept:
+    if done.messages_skipped and done.mode == "undo":
         click.echo(
-            f"{done.batches_known} batches were put back before, {done.rows_kept} keys were there"
+            f"skipped: {done.messages_skipped} messages that were not purged: they are still in "
+            "the cluster, were restored before, or were acknowledged after the backup"
         )
+    elif done.messages_skipped:
+        click.echo(
+            f"skipped: {done.messages_skipped} messages that this cluster has restored before"
+        )
+    if done.rows_kept:
+        click.echo(f"skipped: {done.rows_kept} table rows, because the keys exist")
 
 
 def _describe(file: Path, contents: Contents) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
+import sys
 from types import ModuleType
 from typing import Final
 
@@ -20,6 +21,8 @@ EXTRAS: Final[dict[str, str]] = {
     "pyarrow": "spark",
     "pyspark": "spark",
 }
+#: The first Python for which the package index has no wheel of plyvel.
+PLYVEL_PYTHON_END: Final = (3, 13)
 
 
 def load(module: str) -> ModuleType:
@@ -35,6 +38,14 @@ def explain(error: ModuleNotFoundError) -> Exception:
     name = (error.name or "").partition(".")[0]
     if name not in EXTRAS:
         return error
+    newer = sys.version_info >= PLYVEL_PYTHON_END
+    if EXTRAS[name] == "server" and newer and importlib.util.find_spec("plyvel") is None:
+        running = ".".join(map(str, sys.version_info[:2]))
+        return MissingExtra(
+            f"a node needs plyvel (LevelDB), which has no wheel for Python {running}: run the node "
+            "with Python 3.11 or 3.12 and pip install 'weft[server]' there; clients and commands "
+            f"work with Python {running}"
+        )
     return MissingExtra(f"{name} is not installed: pip install 'weft[{EXTRAS[name]}]'")
 
 

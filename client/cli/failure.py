@@ -1,7 +1,8 @@
 """How a command ends badly: one error line, one line that says what to do, and an exit code.
 
 0 is success, 1 an operation that failed, 2 a command that was not understood or cannot run with
-what is installed, 130 an interrupt. Never a traceback for an error that Weft raises on purpose.
+what is installed, 3 that there was nothing (`weft pop` on an empty queue), 130 an interrupt. Never
+a traceback for an error that Weft raises on purpose.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from .advice import TRY
 
 FAILED: Final = 1
 USAGE: Final = 2
+NOTHING_THERE: Final = 3
 INTERRUPTED: Final = 130
 
 

@@ -7,6 +7,7 @@ Loading is lazy for two reasons: `weft push` should not wait for what only `weft
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
@@ -20,7 +21,7 @@ from weft.errors import WeftError
 from . import extras, failure, options
 
 
-class Place(NamedTuple):
+class CommandLocation(NamedTuple):
     """Where a command is, and its line in the list."""
 
     module: str
@@ -29,27 +30,45 @@ class Place(NamedTuple):
 
 
 _HERE: Final = "weft.client.cli"
-COMMANDS: Final[dict[str, Place]] = {
-    "serve": Place("weft.server.command", "serve", "Run a node on this machine."),
-    "cluster": Place(f"{_HERE}.cluster.command", "cluster", "Start, look at and shrink a cluster."),
-    "queue": Place(f"{_HERE}.queue", "queue", "Create, list, show, change and empty queues."),
-    "subscription": Place(
+COMMANDS: Final[dict[str, CommandLocation]] = {
+    "serve": CommandLocation("weft.server.serve_command", "serve", "Run a node on this machine."),
+    "cluster": CommandLocation(
+        f"{_HERE}.cluster.command", "cluster", "Start, look at and shrink a cluster."
+    ),
+    "queue": CommandLocation(
+        f"{_HERE}.queue", "queue", "Create, list, show, change and empty queues."
+    ),
+    "subscription": CommandLocation(
         f"{_HERE}.subscription", "subscription", "List, show, release and delete subscriptions."
     ),
-    "push": Place(f"{_HERE}.push", "push", "Put messages into a queue."),
-    "pop": Place(f"{_HERE}.pop", "pop", "Take messages from a queue and print their bodies."),
-    "peek": Place(f"{_HERE}.peek", "peek", "Look at a queue's next messages."),
-    "kv": Place(f"{_HERE}.kv", "kv", "Read and write the cluster's hash table."),
-    "backup": Place(f"{_HERE}.backup", "backup", "Copy queues or all of a cluster to a file."),
-    "restore": Place(f"{_HERE}.backup", "restore", "Put a backup back, into any cluster."),
-    "status": Place(f"{_HERE}.status", "status", "Show a node's own figures."),
-    "mpi-gateway": Place(
+    "push": CommandLocation(f"{_HERE}.push", "push", "Put messages into a queue."),
+    "pop": CommandLocation(
+        f"{_HERE}.pop", "pop", "Take messages from a queue and print their bodies."
+    ),
+    "peek": CommandLocation(f"{_HERE}.peek", "peek", "Look at a queue's next messages."),
+    "cancel": CommandLocation(
+        f"{_HERE}.cancel", "cancel", "Remove a message that was not delivered yet."
+    ),
+    "kv": CommandLocation(f"{_HERE}.kv", "kv", "Read and write the cluster's hash table."),
+    "backup": CommandLocation(
+        f"{_HERE}.backup", "backup", "Copy queues or all of a cluster to a file."
+    ),
+    "restore": CommandLocation(
+        f"{_HERE}.backup", "restore", "Put a backup back, into any cluster."
+    ),
+    "status": CommandLocation(f"{_HERE}.status", "status", "Show a node's own figures."),
+    "mpi-gateway": CommandLocation(
         f"{_HERE}.mpi_gateway", "mpi_gateway", "Join the ranks of an MPI job to queues."
     ),
-    "top": Place(f"{_HERE}.top", "top", "Watch queues and nodes, live."),
-    "bench": Place(f"{_HERE}.bench.command", "bench", "Measure this node, now."),
-    "token": Place("weft.server.token_command", "token", "Make, list and revoke tokens."),
-    "doctor": Place(f"{_HERE}.doctor.command", "doctor", "Say what is wrong, and what to do."),
+    "top": CommandLocation(f"{_HERE}.top", "top", "Watch queues and nodes, live."),
+    "bench": CommandLocation(f"{_HERE}.bench.command", "bench", "Measure this node, now."),
+    "token": CommandLocation(
+        "weft.server.security.token_command", "token", "Make, list and revoke tokens."
+    ),
+    "tls": CommandLocation(f"{_HERE}.tls", "tls", "Make certificates for nodes and clients."),
+    "doctor": CommandLocation(
+        f"{_HERE}.doctor.command", "doctor", "Say what is wrong, and what to do."
+    ),
 }
 
 _EPILOG: Final = """\b
@@ -156,7 +175,8 @@ def _show_version(context: click.Context, parameter: click.Parameter, value: boo
 def cli(context: click.Context) -> None:
     """Weft, a durable message queue woven over all your machines.
 
-    Exit code 0: done; 1: the operation failed; 2: the command was not understood.
+    Exit code 0: done; 1: the operation failed; 2: the command was not understood; 3: nothing there
+    (`weft pop` on an empty queue, `weft cancel` of a message that is not there).
     """
     if context.invoked_subcommand == "serve":
         for name in ("servers", "timeout_ms", "json"):
@@ -167,6 +187,10 @@ def cli(context: click.Context) -> None:
 
 def main() -> None:
     """The entry point of the installed command."""
+    if "serve" not in sys.argv[1:2]:
+        # gRPC writes every failed handshake to standard error, between the lines of a command's own
+        # error and into its JSON. A node keeps that log.
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     cli.main()
 
 

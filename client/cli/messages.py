@@ -22,4 +22,8 @@ def as_json(message: Message) -> dict[str, Any]:
     }
     if message.dead_reason:
         shown["dead_reason"] = message.dead_reason
+        shown["dead_origin"] = message.dead_origin
+        shown["dead_deliveries"] = message.dead_deliveries
+    if message.due_at is not None:
+        shown["due_at"] = message.due_at
     return shown

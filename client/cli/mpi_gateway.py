@@ -1,6 +1,7 @@
 """`weft mpi-gateway`: the ranks of an MPI job, and a gateway for them, by one command.
 
-What it does is in `weft.mpsc.launch`, which is loaded by name: the client does not know `mpsc`.
+What it does is in `weft.mpsc.rank_launcher`, which is loaded by name: the client does not know
+`mpsc`.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _WAIT_S: Final = 300.0
     type=int,
     default=8 * limits.MIB,
     show_default=True,
-    help="With --from: room for one rank's messages; none may be larger.",
+    help="With --from: room for one rank's messages. A larger one is returned to its queue.",
 )
 @click.option(
     "--item-bytes",
@@ -58,6 +59,13 @@ _WAIT_S: Final = 300.0
     default=8192,
     show_default=True,
     help="With --queue: items that one rank may have sent and not yet stored.",
+)
+@click.option(
+    "--algorithm",
+    type=click.Choice(["sweepqueue", "slotqueue", "dltqueue2"]),
+    default="sweepqueue",
+    show_default=True,
+    help="With --queue: the queue between ranks and gateway.",
 )
 @click.option(
     "--wait-s",
@@ -78,6 +86,7 @@ def mpi_gateway(
     ring_bytes: int,
     item_bytes: int,
     ring_cells: int,
+    algorithm: str,
     wait_s: float,
     program: tuple[str, ...],
 ) -> None:
@@ -105,14 +114,15 @@ def mpi_gateway(
     absent = extras.missing("mpi")
     if absent:
         raise MissingExtra(f"{', '.join(absent)} is not installed: pip install 'weft[mpi]'")
-    launch, terms = extras.load("weft.mpsc.launch"), extras.load("weft.mpsc.terms")
-    agreed = terms.Terms(
+    launch = extras.load("weft.mpsc.rank_launcher")
+    agreed = extras.load("weft.mpsc.negotiation").GatewayOptions(
         queue=queue or "",
         source=source or "",
         item_bytes=item_bytes,
         ring_cells=ring_cells,
         ring_bytes=ring_bytes,
         ahead=ahead,
+        algorithm=algorithm,
     )
     try:
         at_gateway = launch.place(os.environ).rank == agreed.gateway
@@ -129,15 +139,17 @@ def mpi_gateway(
         context.exit(code)
     with gateway:
         totals = gateway.run(None if idle_ms is None else idle_ms / 1000)
+    _tell(totals.pushed, totals.done, totals.dead, totals.refused)
+
+
+def _tell(pushed: int, done: int, dead: tuple[int, ...], refused: int) -> None:
+    """The totals: as JSON on stdout, or as a line on stderr, because stdout is the program's."""
     if options.wants_json():
-        output.as_json({"pushed": totals.pushed, "done": totals.done, "dead": list(totals.dead)})
-    else:
-        _tell(totals.pushed, totals.done, totals.dead)
-
-
-def _tell(pushed: int, done: int, dead: tuple[int, ...]) -> None:
-    """On stderr: stdout is the program's."""
+        output.as_json({"pushed": pushed, "done": done, "dead": list(dead), "refused": refused})
+        return
     told = f"gateway: {units.count(pushed)} sent and stored, {units.count(done)} received and done"
     if dead:
         told += f"; rank {', '.join(map(str, dead))} died"
+    if refused:
+        told += f"; {units.count(refused)} deliveries refused, larger than --ring-bytes allows"
     click.echo(told, err=True)

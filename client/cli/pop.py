@@ -10,7 +10,7 @@ import click
 
 from weft import limits
 
-from . import messages, options, output
+from . import failure, messages, options, output
 
 if TYPE_CHECKING:
     from weft import Message, Queue
@@ -35,6 +35,7 @@ def pop(name: str, count: int, wait_ms: int, no_ack: bool) -> None:
 
     Each body is followed by a newline. A message is acked once it was written. With --json each
     message is an object on a line of its own; a body that is not UTF-8 is in body_base64.
+    If there was no message the exit code is 3.
 
     \b
     Examples:
@@ -55,8 +56,10 @@ def pop(name: str, count: int, wait_ms: int, no_ack: bool) -> None:
             if not no_ack:
                 queue.ack_many(batch)
             taken += len(batch)
-    if not taken and sys.stderr.isatty():
-        click.echo(f"{name} has no message for you", err=True)
+    if not taken:
+        if sys.stderr.isatty():
+            click.echo(f"{name} has no message to deliver", err=True)
+        click.get_current_context().exit(failure.NOTHING_THERE)
 
 
 def _write(queue: Queue, batch: list[Message]) -> None:

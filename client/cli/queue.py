@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 import msgspec
 
-from . import options, output, units
+from . import options, output, partial, units
 
 if TYPE_CHECKING:
     from weft import QueueStats
@@ -43,21 +43,30 @@ def queue() -> None:
 @queue.command
 @click.argument("name", type=options.QUEUE_NAME)
 @_settings
+@click.option(
+    "--ordered", is_flag=True, default=None, help="First in, first out; cannot be changed later."
+)
+@click.option("--update", is_flag=True, help="If it exists with other settings, change those.")
 @options.everywhere
-def create(name: str, **settings: Any) -> None:
+def create(name: str, update: bool, **settings: Any) -> None:
     """Make a queue; one that is there with these settings is fine.
+
+    One that is there with other settings is an error, or, with --update, gets those that are named;
+    the others stay.
 
     \b
     Examples:
       weft queue create orders
       weft queue create orders --lease-ms 60000 --max-deliveries 5 --dead-letter orders.dead
+      weft queue create events --ordered
+      weft queue create orders --lease-ms 120000 --update
     """
     with options.connect() as client:
-        created = client.create_queue(name, **_given(settings))
+        created = client.create_queue(name, update=update, **_given(settings))
     if options.wants_json():
         output.as_json({"queue": name, "created": created})
     else:
-        click.echo(f"created {name}" if created else f"{name} was there, with these settings")
+        click.echo(f"created {name}" if created else f"{name} was there; it has these settings now")
 
 
 @queue.command("list")
@@ -92,6 +101,7 @@ def list_(prefix: str) -> None:
         ],
         right=("ready", "leased", "delayed", "size", "oldest", "waiting pops"),
     )
+    partial.warn(found)
 
 
 @queue.command
@@ -110,6 +120,7 @@ def show(name: str) -> None:
         output.as_json(as_json(found))
     else:
         output.facts([("name", found.name), *_setting_rows(found.settings), *_figure_rows(found)])
+        partial.warn([found])
 
 
 @queue.command
@@ -185,7 +196,8 @@ def redrive(name: str, limit: int) -> None:
 
 
 def as_json(stats: QueueStats) -> dict[str, Any]:
-    return asdict(stats) | {"settings": msgspec.structs.asdict(stats.settings)}
+    settings = msgspec.structs.asdict(stats.settings)
+    return asdict(stats) | {"settings": settings, "partial": stats.partial}
 
 
 def _given(settings: dict[str, Any]) -> dict[str, Any]:
@@ -212,6 +224,7 @@ def _ask(question: str, *, yes: bool) -> None:
 def _setting_rows(settings: Settings) -> list[tuple[str, str]]:
     unlimited = "no limit"
     return [
+        ("ordered", "yes" if settings.ordered else "no"),
         ("lease", units.duration_ms(settings.lease_ms)),
         (
             "max deliveries",

@@ -14,7 +14,7 @@ import msgspec
 from weft.errors import WeftError
 from weft.proto import wire
 
-from . import options, output, units
+from . import options, output, partial, units
 from .rates import ORDERS, Row, Sample, rows
 
 if TYPE_CHECKING:
@@ -91,6 +91,7 @@ def _print_json(client: Client, interval: float, sort: str, *, once: bool) -> No
 def as_json(before: Sample, after: Sample, sort: str) -> dict[str, Any]:
     return {
         "seconds": round(after.at_s - before.at_s, 3),
+        "partial": partial.words(after.queues),
         "queues": [asdict(row) for row in rows(before, after, sort)],
         "nodes": [msgspec.structs.asdict(node) for node in after.nodes],
         "status": msgspec.structs.asdict(after.status),
@@ -150,6 +151,7 @@ def summary(sample: Sample) -> str:
         f"node {status.node}  up {units.duration_ms(status.uptime_ms)}  "
         f"queues {units.count(status.queues)}  data {units.size(status.store_bytes)}  "
         f"disk free {units.size(status.free_bytes)}  memory {units.size(status.rss_bytes)}"
+        + (f"\n{left_out}" if (left_out := partial.words(sample.queues)) else "")
     )
 
 

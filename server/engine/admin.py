@@ -1,4 +1,4 @@
-"""The verbs of queues themselves: create, update, delete, list, describe, purge, redrive."""
+"""The verbs on queues: create, update, delete, list, describe, purge, redrive."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from weft.persistence import layout
 from weft.proto import wire
 from weft.proto.settings import Settings
 
-from . import handle
+from . import handle, message_set
 from . import queue as stored
-from .batch import Batch, split
+from .batch import TouchedBatch, split
 from .catalogue import drop, enter, renew, settle
+from .cleanup import STEP
 from .head import Part
-from .idqueue import Entry
-from .queue import GENERATION_BITS, Queue, QueueRecord
-from .state import State
-from .sweep import STEP
+from .message_id_queue import IdEntry
+from .queue import GENERATION_BITS, QueueRecord, QueueState
+from .state import EngineState
 
 _CREATED_MASK = (1 << 47) - 1
 
 
-def create_queue(state: State, request: wire.CreateQueue, to: object) -> None:
+def create_queue(state: EngineState, request: wire.CreateQueue, to: object) -> None:
     limits.check_queue_name(request.queue)
     request.settings.check()
     found = state.queues.get(request.queue)
@@ -47,7 +47,7 @@ def create_queue(state: State, request: wire.CreateQueue, to: object) -> None:
     state.answer(to, wire.Created(found is None), (), {state.catalogue})
 
 
-def update_queue(state: State, request: wire.UpdateQueue, to: object) -> None:
+def update_queue(state: EngineState, request: wire.UpdateQueue, to: object) -> None:
     queue = state.queue(request.queue)
     unknown = set(request.changes) - set(Settings.__struct_fields__)
     if unknown:
@@ -72,14 +72,14 @@ def update_queue(state: State, request: wire.UpdateQueue, to: object) -> None:
     state.answer(to, wire.Done(), (), {state.catalogue})
 
 
-#: Settings as a mapping: `Settings` itself is an array on the wire.
+#: Settings as a mapping, because `Settings` is an array on the wire.
 _SettingsByName = msgspec.defstruct(
     "SettingsByName",
     [(name, type(getattr(Settings(), name))) for name in Settings.__struct_fields__],
 )
 
 
-def delete_queue(state: State, request: wire.DeleteQueue, to: object) -> None:
+def delete_queue(state: EngineState, request: wire.DeleteQueue, to: object) -> None:
     queue = state.queue(request.queue)
     users = [
         other.name for other in state.queues.values() if other.settings.dead_letter == queue.name
@@ -94,8 +94,8 @@ def delete_queue(state: State, request: wire.DeleteQueue, to: object) -> None:
     state.answer(to, wire.Done(queue.messages), (), {state.catalogue})
 
 
-def purge_queue(state: State, request: wire.PurgeQueue, to: object) -> None:
-    """Drops everything, lent messages too: a new generation starts empty."""
+def purge_queue(state: EngineState, request: wire.PurgeQueue, to: object) -> None:
+    """Drops all messages, leased messages included, by starting an empty generation."""
     old = state.queue(request.queue)
     generation = (old.generation + 1) % (1 << GENERATION_BITS)
     new = renew(state, old, QueueRecord(old.created, generation, old.settings))
@@ -103,31 +103,37 @@ def purge_queue(state: State, request: wire.PurgeQueue, to: object) -> None:
     state.answer(to, wire.Done(old.messages), (), {state.catalogue})
 
 
-def list_queues(state: State, request: wire.ListQueues, to: object) -> None:
+def list_queues(state: EngineState, request: wire.ListQueues, to: object) -> None:
     limits.check_range("limit", request.limit, 1, limits.POP_COUNT_MAX)
     names = sorted(
         name for name in state.queues if name.startswith(request.prefix) and name > request.after
     )
     page = [state.queues[name].info(state.now) for name in names[: request.limit]]
-    state.answer(to, wire.Queues(page, len(names) > request.limit))
+    state.answer(to, wire.Queues(page, len(names) > request.limit, _counted(state)))
 
 
-def describe_queue(state: State, request: wire.DescribeQueue, to: object) -> None:
-    state.answer(to, wire.Queues([state.queue(request.queue).info(state.now)], False))
+def describe_queue(state: EngineState, request: wire.DescribeQueue, to: object) -> None:
+    info = state.queue(request.queue).info(state.now)
+    state.answer(to, wire.Queues([info], False, _counted(state)))
 
 
-def redrive(state: State, request: wire.Redrive, to: object) -> None:
+def _counted(state: EngineState) -> int:
+    """Number of partitions counted by this node: the led partitions except the catalogue."""
+    return len(state.led - {state.catalogue})
+
+
+def redrive(state: EngineState, request: wire.Redrive, to: object) -> None:
     queue = state.queue(request.queue)
     limits.check_range("limit", request.limit, 0, 1 << 40)
     state.jobs.append(_redrive(state, queue, request.limit or queue.ready, to))
 
 
-def _redrive(state: State, queue: Queue, most: int, to: object) -> Generator[None]:
-    """Gives dead letters back to where they came from; those without an origin stay."""
+def _redrive(state: EngineState, queue: QueueState, most: int, to: object) -> Generator[None]:
+    """Returns dead letters to their origin queues; dead letters without an origin stay."""
     moved = steps = 0
-    stay: list[tuple[Batch, int]] = []
+    stay: list[tuple[TouchedBatch, int]] = []
     rests_on: set[int] = set()
-    entries = queue.ready  # an upper bound: what stays is not looked at twice
+    entries = queue.ready  # an upper bound: a message which stays is examined once
     while moved < most and entries > 0 and state.by_id.get(queue.id) is queue:
         entry = queue.ids.take()
         if entry is None:
@@ -136,7 +142,7 @@ def _redrive(state: State, queue: Queue, most: int, to: object) -> Generator[Non
         if part.count > most - moved:
             part, rest = split(part, most - moved)
             batch.parts[rest.first] = rest
-            queue.ids.add_returned(batch.head.priority, Entry(batch.handle, rest.first))
+            queue.ids.add_returned(batch.head.priority, IdEntry(batch.handle, rest.first))
         entries -= part.count
         origin = state.queues.get(part.origin)
         queue.ready -= part.count
@@ -154,32 +160,33 @@ def _redrive(state: State, queue: Queue, most: int, to: object) -> Generator[Non
             yield
     for batch, first in stay:
         if state.touched.get(handle.key(batch.handle)) is not batch:
-            continue  # its partition is another node's meanwhile
+            continue  # another node leads the partition now
         part = batch.parts.pop(first)
         if state.by_id.get(queue.id) is queue:
             state.wait(queue, batch, part)
-        else:  # it was purged or deleted while this went on
+        else:  # the queue was purged or deleted during the redrive
+            batch.purged |= message_set.of_range(part.first, part.count)
             state.changed(batch)
     state.answer(to, wire.Done(moved), (), rests_on)
 
 
-def _make(state: State, name: str, settings: Settings) -> None:
+def _make(state: EngineState, name: str, settings: Settings) -> None:
     created = 0
     while not created or created in state.by_created:
         seed = state.stamp()
         created = xxhash.xxh3_64_intdigest(name.encode(), seed) & _CREATED_MASK
-    queue = Queue(name, QueueRecord(created, 0, settings))
+    queue = QueueState(name, QueueRecord(created, 0, settings))
     enter(state, queue)
     _save(state, queue)
 
 
-def _make_dead_letter(state: State, settings: Settings) -> None:
+def _make_dead_letter(state: EngineState, settings: Settings) -> None:
     if settings.dead_letter and settings.dead_letter not in state.queues:
         _make(state, settings.dead_letter, Settings())
 
 
-def _check_room(state: State, name: str, settings: Settings) -> None:
-    """Everything that can refuse, before anything is changed."""
+def _check_room(state: EngineState, name: str, settings: Settings) -> None:
+    """Runs all checks which may refuse the request, before any change."""
     if settings.dead_letter == name:
         raise InvalidArgument(f"{name} cannot be its own dead letter")
     new = {name, settings.dead_letter} - {""} - set(state.queues)
@@ -189,5 +196,5 @@ def _check_room(state: State, name: str, settings: Settings) -> None:
         raise Overloaded(f"there are {len(state.queues)} queues of {limits.QUEUES_MAX} allowed")
 
 
-def _save(state: State, queue: Queue) -> None:
+def _save(state: EngineState, queue: QueueState) -> None:
     state.overlay.put(layout.queue(queue.name), stored.encode(queue.record()))

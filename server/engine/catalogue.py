@@ -1,34 +1,34 @@
-"""The queues this node knows: the catalogue's records, and what follows when one changes.
+"""The queues known to this node: loads catalogue records and applies their changes.
 
-The catalogue is a partition of its own that every node follows. Its primary changes it at once, in
-the verbs of ``admin``; the others hear of it when it is committed, and end up here.
+The catalogue is a separate partition, followed by every node. The catalogue's primary applies a
+change immediately, in the verbs of ``admin``; other nodes apply the change here, once committed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
-from weft.dht import placement
 from weft.persistence import layout
 from weft.proto import wire
 
-from . import handle, in_order
+from . import handle, lease_records
 from . import queue as stored
+from .batch import TouchedBatch
+from .cleanup import sweep
 from .dedup import First
-from .in_order import LeaseRecord
 from .pop import strike
-from .queue import Queue, QueueRecord, created_of
-from .state import State
-from .sweep import sweep
+from .queue import QueueRecord, QueueState, created_of
+from .state import EngineState
 
-#: Since the node started: a purge does not set them back.
+#: Counters since the node started; a purge does not reset a counter.
 _COUNTERS: Final = (
     "pushed", "delivered", "acked", "dead_lettered", "expired_leases", "duplicates",
 )  # fmt: skip
 
 
-def load(state: State) -> None:
-    """All records as the store has them; what is known and not there is dropped."""
+def load(state: EngineState) -> None:
+    """Loads all records from the store; drops known queues without a record."""
     records = {
         key[1:].decode(): stored.decode(data)
         for key, data in state.overlay.scan(*layout.kind_range(layout.QUEUE))
@@ -39,8 +39,8 @@ def load(state: State) -> None:
         _become(state, name, record)
 
 
-def learn(state: State, key: bytes, record: bytes | None) -> None:
-    """One record, sealed, as it stands in the store now."""
+def learn(state: EngineState, key: bytes, record: bytes | None) -> None:
+    """Applies one sealed record from the store; None: the record was deleted."""
     name = key[1:].decode()
     if record is not None:
         _become(state, name, stored.decode(layout.unseal(key, record, state.overlay.path)))
@@ -48,21 +48,21 @@ def learn(state: State, key: bytes, record: bytes | None) -> None:
         drop(state, known)
 
 
-def _become(state: State, name: str, record: QueueRecord) -> None:
+def _become(state: EngineState, name: str, record: QueueRecord) -> None:
     known = state.queues.get(name)
     if known is not None and known.created != record.created:
         drop(state, known)
         known = None
     if known is None:
-        enter(state, Queue(name, record))
+        enter(state, QueueState(name, record))
     elif known.generation != record.generation:
         renew(state, known, record)
     else:
         settle(known, record)
 
 
-def enter(state: State, queue: Queue) -> None:
-    """A queue that is new here; what was stored for it before its record came is let in."""
+def enter(state: EngineState, queue: QueueState) -> None:
+    """Adds a new queue, and admits data stored before the queue's record arrived."""
     state.queues[queue.name] = queue
     state.by_id[queue.id] = queue
     state.by_created[queue.created] = queue
@@ -72,40 +72,44 @@ def enter(state: State, queue: Queue) -> None:
         if pushed.key is not None:
             first = First(pushed.producer, pushed.batch, pushed.messages)
             window.restore_key(pushed.expires, pushed.key, first)
-    strays = {handle.key(batch.handle): batch for batch, _ in state.strays.pop(queue.id, ())}
-    lent = _lent_in_order(state, queue) if strays else {}
-    for key, batch in strays.items():
+    orphans = {handle.key(batch.handle): batch for batch, _ in state.orphans.pop(queue.id, ())}
+    lent = _lent(state, queue, orphans.values())
+    for key, batch in orphans.items():
         head = batch.head
-        partition, lsn = handle.split_key(key)
+        partition = handle.partition(batch.handle)
         if queue.settings.dedup_window_ms and created_of(head.queue) == queue.created:
             window = queue.window(partition, state.partitions)
             window.add(head.stamp, head.producer, head.batch, head.dedup_key, head.count)
-        if lsn in lent:
-            in_order.restore(state, batch, lent[lsn])
+        if key in lent:
+            lease_records.restore(state, batch, lent[key])
         for part in [part for part in batch.parts.values() if part.queue == queue.id]:
             state.wait(queue, batch, part)
 
 
-def _lent_in_order(state: State, queue: Queue) -> dict[int, list[tuple[Queue, LeaseRecord]]]:
-    """What another node has lent of an ordered queue before this one had heard of the queue."""
-    partition = placement.of_text(queue.name, state.partitions)
-    if not queue.settings.ordered or partition not in state.led:
-        return {}
-    found = in_order.load(state, partition)
-    return {lsn: own for lsn, each in found.items() if (own := [r for r in each if r[0] is queue])}
+def _lent(
+    state: EngineState, queue: QueueState, batches: Iterable[TouchedBatch]
+) -> dict[int, lease_records.Found]:
+    """Leases granted by another node before this node knew the queue, by batch."""
+    found: dict[int, lease_records.Found] = {}
+    for partition in {handle.partition(batch.handle) for batch in batches} & state.led:
+        for lsn, records in lease_records.load(state, partition).items():
+            own = [each for each in records if each[0] is queue]
+            if own:
+                found[handle.key_of(partition, lsn)] = own
+    return found
 
 
-def settle(queue: Queue, record: QueueRecord) -> None:
-    """Other settings."""
+def settle(queue: QueueState, record: QueueRecord) -> None:
+    """Applies changed settings."""
     queue.settings = record.settings
     for window in queue.windows.values():
         if window.window_ms != record.settings.dedup_window_ms:
             window.resize(record.settings.dedup_window_ms)
 
 
-def renew(state: State, old: Queue, record: QueueRecord) -> Queue:
-    """A new generation, which starts empty; lent messages are dropped, too."""
-    new = Queue(old.name, record)
+def renew(state: EngineState, old: QueueState, record: QueueRecord) -> QueueState:
+    """Starts a new, empty generation of a queue; drops leased messages, too."""
+    new = QueueState(old.name, record)
     new.windows = old.windows
     settle(new, record)
     for counter in _COUNTERS:
@@ -119,8 +123,8 @@ def renew(state: State, old: Queue, record: QueueRecord) -> Queue:
     return new
 
 
-def drop(state: State, queue: Queue) -> None:
-    """The queue is no more."""
+def drop(state: EngineState, queue: QueueState) -> None:
+    """Removes a deleted queue and fails its waiting pops."""
     del state.queues[queue.name], state.by_id[queue.id], state.by_created[queue.created]
     while queue.waiters:
         waiter = queue.waiters.popleft()

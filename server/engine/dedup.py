@@ -1,11 +1,11 @@
-"""The dedup window: which batches and dedup keys of a queue were pushed to a partition lately.
+"""The dedup window: the recent batches and dedup keys of a queue on one partition.
 
-A push is named by (producer, batch), chosen by the client before it sends, or by a dedup key. The
-same name again within the window is the same push and gets the first answer. Entries are grouped
-by the time they expire, in slices of 30 seconds: a whole slice is forgotten at once, in memory and
-on disk. Time is the stamp of the push, never the clock at the moment of looking, so that a restart
-and another replica agree. The ids themselves say where the first push went, so an entry holds
-nothing else.
+A push is named by (producer, batch), chosen by the client before sending, or by a dedup key. A
+second push with the same name within the window is a duplicate and gets the first answer. Entries
+are grouped by expiry time, in slices of 30 seconds: a whole slice is discarded at once, in memory
+and on disk. Time is the stamp of the push, never the clock at lookup time, so a restart and another
+replica agree. The ids alone determine the location of the first push, so an entry needs no further
+data.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from weft.limits import DEDUP_IDS_MAX
 
 SLICE_US: Final = 30 * 1_000_000
-#: A look-up goes through every group, so a long window gets coarser groups, not more.
+#: A lookup searches every group, so a long window gets coarser groups, not more groups.
 _GROUPS_MAX: Final = 16
 
 
@@ -37,16 +37,16 @@ class _Group:
 
 
 def expiry_slice(stamp: int, window_ms: int) -> int:
-    """The slice at whose end a push of this stamp may be forgotten."""
+    """The time slice after which a push with this stamp may be discarded."""
     return (stamp + window_ms * 1000) // SLICE_US
 
 
 class DedupWindow:
     def __init__(self, window_ms: int, ids_max: int = DEDUP_IDS_MAX) -> None:
         self._ids_max = ids_max
-        #: A group that is full is followed by another: the oldest can go first in a busy span too.
+        #: A full group is followed by a new group: even in a busy span the oldest entries go first.
         self._group_ids_max = max(1, ids_max // _GROUPS_MAX)
-        #: By the span of slices in which they expire; within one span in order of arrival.
+        #: Groups by their span of expiry slices; within one span in order of arrival.
         self._groups: dict[int, list[_Group]] = {}
         self._size = 0
         self._span = 1  # slices in a group
@@ -56,7 +56,7 @@ class DedupWindow:
         return self._size
 
     def resize(self, window_ms: int) -> None:
-        """For pushes from now on. What is remembered keeps the expiry that it was given."""
+        """Changes the window of future pushes. Existing entries keep their expiry."""
         old = self._groups
         self.window_ms = window_ms
         span = max(1, window_ms * 1000 // SLICE_US // _GROUPS_MAX)
@@ -83,7 +83,7 @@ class DedupWindow:
             batches.add(batch)
 
     def restore_many(self, expires: int, producer: int, batches: list[int]) -> None:
-        """What a restart has found, without a step for each."""
+        """Adds many batches found by a restart, without a Python-level step for each."""
         most = self._group_ids_max
         for start in range(0, len(batches), most):
             some = batches[start : start + most]
@@ -108,13 +108,13 @@ class DedupWindow:
         return None
 
     def expire(self, now: int) -> None:
-        """Forgets every group whose last slice has ended."""
+        """Discards every group after the end of its last slice."""
         current = now // SLICE_US
         for number in [n for n in self._groups if (n + 1) * self._span <= current]:
             self._size -= sum(group.size for group in self._groups.pop(number))
 
     def _room(self, expires: int, count: int = 1) -> _Group:
-        """The group for so many more, which are counted; beyond the limit the oldest go."""
+        """The group for `count` more entries, counted here; discards the oldest over the limit."""
         groups = self._groups.get(expires // self._span)
         if groups is None:
             groups = self._groups[expires // self._span] = [_Group()]
@@ -136,7 +136,7 @@ class DedupWindow:
 
 
 def _packed(groups: list[_Group], most: int) -> list[_Group]:
-    """The same in as few groups as fit: a look-up does not get slower with every resize."""
+    """Packs the entries into few groups, so lookups do not get slower with every resize."""
     packed: list[_Group] = []
     for group in groups:
         if not packed or packed[-1].size + group.size > most:

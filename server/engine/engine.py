@@ -1,13 +1,14 @@
 """The queue engine: requests and time in, writes and answers out. Pure.
 
-The driver (a node, or a simulator) calls it like this, over and over:
+The driver (a node, or a simulator) runs one round after another:
 
-1. ``begin(now)``, then ``handle(request, payload, to)`` for everything that came, then ``end()``.
-2. Write all of ``end()``'s changes to the store, atomically.
+1. Call ``begin(now)``, then ``handle(request, payload, to)`` for each request, then ``end()``.
+2. Write all changes returned by ``end()`` to the store, atomically.
 3. Send every answer of ``answers()``.
 
-Nothing is answered before what it rests on is written, because answers are only handed out after
-the writes. ``to`` is the driver's own name for a caller; the engine gives it back untouched.
+Invariant: no answer leaves before the changes it depends on are written, because the driver takes
+answers only after the write. ``to`` is the driver's own identifier of a caller; the engine returns
+``to`` unchanged.
 """
 
 from __future__ import annotations
@@ -15,28 +16,41 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from weft.dht import placement, table
+from weft.dht import placement, table_verbs
 from weft.errors import InvalidArgument, StorageError, WeftError
-from weft.persistence.store import Change, Reader
-from weft.proto import streams, wire
+from weft.persistence.store import Change, StoreReader
+from weft.proto import pipelines, wire
 
-from . import admin, app, catalogue, keep, ledger, pop, reserve, settle, stage, sweep
+from . import (
+    ack,
+    admin,
+    backup,
+    cancel,
+    catalogue,
+    cleanup,
+    ledger,
+    ordered_leases,
+    pop,
+    publisher,
+    reserve,
+    stage,
+)  # fmt: skip
 from .dedup import SLICE_US
-from .ownership import abandon
-from .push import Placed, answer, enter, place_lone, push
-from .recovery import adopt, bury_strays
-from .state import Answered, State
+from .eviction import abandon
+from .partition_recovery import adopt, delete_orphans
+from .push import Placed, answer, index_push, place_single_push, push
+from .state import Answered, EngineState
 
-#: Timers of one kind handled per round; the rest follow in the next.
+#: Timers of one kind handled per round; the next round handles the rest.
 _TIMERS_MAX: Final = 1000
 _SECOND_US: Final = 1_000_000
 
 _VERBS: dict[type, Callable[..., None]] = {
     wire.Pop: pop.pop,
     wire.Peek: pop.peek,
-    wire.Ack: settle.ack,
-    wire.Nack: settle.nack,
-    wire.Extend: settle.extend,
+    wire.Ack: ack.ack,
+    wire.Nack: ack.nack,
+    wire.Extend: ack.extend,
     wire.CreateQueue: admin.create_queue,
     wire.UpdateQueue: admin.update_queue,
     wire.DeleteQueue: admin.delete_queue,
@@ -44,187 +58,203 @@ _VERBS: dict[type, Callable[..., None]] = {
     wire.DescribeQueue: admin.describe_queue,
     wire.PurgeQueue: admin.purge_queue,
     wire.Redrive: admin.redrive,
-    wire.Snapshot: keep.snapshot,
-    wire.Restore: keep.restore,
+    wire.Cancel: cancel.cancel,
+    wire.Snapshot: backup.snapshot,
+    wire.Restore: backup.restore,
 }
-#: Steps of what concerns several partitions; each has to be asked where its partition is led.
+#: Steps of operations on several partitions; the primary of the partition handles each step.
 _STEPS: dict[type, Callable[..., None]] = {
-    streams.OpenSubscription: ledger.open_subscription,
-    streams.BeginReserve: ledger.begin_reserve,
-    streams.SealReservation: ledger.seal_reservation,
-    streams.DescribeReservation: ledger.describe_reservation,
-    streams.AckThrough: ledger.ack_through,
-    streams.Heartbeat: ledger.heartbeat,
-    streams.ReleaseAll: ledger.release_all,
-    streams.DeleteSubscription: ledger.delete_subscription,
-    streams.Settle: ledger.settle,
-    streams.JudgeMarks: ledger.judge_marks,
-    streams.SubscriptionStats: ledger.subscription_stats,
-    streams.ListSubscriptions: ledger.list_subscriptions,
-    streams.Survey: reserve.survey,
-    streams.Mark: reserve.mark,
-    streams.ReadReserved: reserve.read_reserved,
-    streams.Finish: reserve.finish,
-    streams.CloseStage: app.close_stage,
-    streams.Decide: app.decide,
-    streams.Decided: app.decided,
-    streams.GiveUpStages: app.give_up_stages,
-    streams.LastPublished: app.last_published,
-    streams.Reveal: stage.reveal,
-    streams.ListStages: stage.list_stages,
-    streams.DropStages: stage.drop_stages,
+    pipelines.OpenSubscription: ledger.open_subscription,
+    pipelines.BeginReserve: ledger.begin_reserve,
+    pipelines.SealReservation: ledger.seal_reservation,
+    pipelines.DescribeReservation: ledger.describe_reservation,
+    pipelines.AckThrough: ledger.ack_through,
+    pipelines.Heartbeat: ledger.heartbeat,
+    pipelines.ReleaseAll: ledger.release_all,
+    pipelines.DeleteSubscription: ledger.delete_subscription,
+    pipelines.Settle: ledger.settle,
+    pipelines.JudgeMarks: ledger.judge_marks,
+    pipelines.DescribeSubscription: ledger.subscription_stats,
+    pipelines.ListSubscriptions: ledger.list_subscriptions,
+    pipelines.Survey: reserve.survey,
+    pipelines.Mark: reserve.mark,
+    pipelines.ReadReserved: reserve.read_reserved,
+    pipelines.Finish: reserve.finish,
+    pipelines.CloseStage: publisher.close_stage,
+    pipelines.Decide: publisher.decide,
+    pipelines.Decided: publisher.decided,
+    pipelines.GiveUpStages: publisher.give_up_stages,
+    pipelines.LastPublished: publisher.last_published,
+    pipelines.Reveal: stage.reveal,
+    pipelines.ListStages: stage.list_stages,
+    pipelines.DropStages: stage.drop_stages,
 }
 
 
-class Lone(NamedTuple):
-    """A round that is one push."""
+class SinglePush(NamedTuple):
+    """A round consisting of one push."""
 
     changes: list[Change]
     answer: wire.Pushed
     placed: Placed
 
 
-#: What the engine of a node that leads everything answers by itself.
-VERBS: Final = frozenset({wire.Push, *_VERBS, *table.VERBS})
-#: Requests that bring a batch.
-BRINGS: Final = (wire.Push, streams.Stage)
+#: Verbs answered by the engine alone on a node that leads all partitions.
+VERBS: Final = frozenset({wire.Push, *_VERBS, *table_verbs.VERBS})
+#: Requests with a payload frame.
+BRINGS: Final = (wire.Push, pipelines.StageBatch)
 
 
 class Engine:
     def __init__(
         self,
-        store: Reader,
+        store: StoreReader,
         *,
         partitions: int,
         durability: str,
         cache_bytes: int,
         entropy: Callable[[], int],
     ) -> None:
-        self.state = State(store, partitions, cache_bytes, entropy)
+        self.state = EngineState(store, partitions, cache_bytes, entropy)
         self._durability = durability
         self._retain_at = 0
         self._forget_at = 0
 
     def recover(self, now: int) -> None:
-        """Rebuilds everything from the store, for a node that leads all there is."""
+        """Rebuilds all state from the store, for a node that leads all partitions."""
         self.begin(now)
         self.load_queues()
         self.adopt({*range(self.state.partitions), self.state.catalogue})
 
     def load_queues(self) -> None:
-        """The queues as the catalogue has them. What was known before is forgotten."""
+        """Loads the queues from the catalogue and drops every queue missing there."""
         catalogue.load(self.state)
 
     def learn_queue(self, key: bytes, record: bytes | None) -> None:
-        """A record of the catalogue has changed, by another node's hand."""
+        """Applies a catalogue record changed by another node."""
         catalogue.learn(self.state, key, record)
 
     def adopt(self, partitions: set[int]) -> None:
-        """This node leads these partitions now: what they hold is read from the store."""
+        """Reads the state of newly led partitions from the store."""
         adopt(self.state, partitions)
 
     def abandon(self, partitions: set[int]) -> None:
-        """It does not lead them any more: whatever is in memory of them is forgotten."""
+        """Discards the in-memory state of partitions which this node no longer leads."""
         abandon(self.state, partitions)
 
-    def bury_strays(self) -> None:
-        """The catalogue is known to be complete: what belongs to no queue is garbage."""
-        bury_strays(self.state)
+    def record_leases(self, partitions: set[int]) -> None:
+        """Starts to record the leases of partitions in the log, before a planned move."""
+        self.state.lease_records.begin(self.state, partitions)
+        ordered_leases.write_again(self.state, partitions)
+
+    def stop_recording_leases(self, partitions: set[int]) -> None:
+        """Stops recording leases: the planned move is cancelled, this node stays primary."""
+        self.state.lease_records.end(partitions)
+        ordered_leases.write_again(self.state, partitions)
+
+    def leases_recorded(self, partition: int) -> bool:
+        """True if all leases of the partition are in the log, or in this round's changes."""
+        return self.state.lease_records.is_complete(partition)
+
+    def delete_orphans(self) -> None:
+        """Deletes batches of unknown queues. Call only when the catalogue is complete."""
+        delete_orphans(self.state)
 
     def begin(self, now: int) -> None:
-        """A round starts; `now` is in microseconds since 1970 and never goes back."""
+        """Starts a round; `now` is in microseconds since 1970 and never decreases."""
         state = self.state
         assert now >= state.now, "time goes forward"
         state.now = now
 
     def handle(self, request: wire.AnyRequest, payload: Sequence[bytes], to: object) -> None:
-        """One request. Whatever is wrong with it is its answer, and has changed nothing."""
+        """Handles one request. A refused request changes nothing; the error is the answer."""
         state = self.state
         try:
             if len(payload) != isinstance(request, BRINGS):
                 raise InvalidArgument(f"{len(payload)} payload frames do not go with this verb")
             if type(request) is wire.Push:
                 push(state, request, payload[0], to, self._durability)
-            elif type(request) is streams.Stage:
+            elif type(request) is pipelines.StageBatch:
                 stage.stage(state, request, payload[0], to, self._durability)
             elif (verb := _VERBS.get(type(request)) or _STEPS.get(type(request))) is not None:
                 verb(state, request, to)
             else:
                 self._table(request, to)
         except StorageError:
-            raise  # the disk is not the caller's fault: the node must stop
+            raise  # a disk error is not the caller's fault: the node must stop
         except WeftError as error:
             state.answer(to, wire.Failure(error.code, error.message, error.retriable))
 
-    def lone_push(self, now: int, request: wire.Push, payload: bytes) -> Lone | None:
-        """The first half of a round that is this push and nothing else; see `push`.
+    def start_single_push(self, now: int, request: wire.Push, payload: bytes) -> SinglePush | None:
+        """Runs the first half of a round consisting only of this push; see `push`.
 
-        None: it has to do with something else, or is refused. Nothing was changed then.
+        Returns None, with nothing changed, if a pop waits at the queue, or if the push is a
+        duplicate or refused.
         """
         state = self.state
         self.begin(now)
-        placed = place_lone(state, request, payload)
+        placed = place_single_push(state, request, payload)
         if placed is None:
             return None
-        return Lone(
+        return SinglePush(
             state.take_writes(), answer(request, placed.partition, self._durability), placed
         )
 
-    def enter(self, lone: Lone) -> None:
-        """The second half: it was written and answered."""
-        enter(self.state, lone.placed)
+    def enter(self, single_push: SinglePush) -> None:
+        """Runs the second half, after the write and the answer."""
+        index_push(self.state, single_push.placed)
 
     def cancel(self, to: object) -> None:
-        """The caller has gone: its waits are over."""
+        """Ends the waiting pop of a caller which is gone."""
         waiter = self.state.waiting.get(to)
         if waiter is not None:
             pop.give_up(self.state, waiter)
 
-    def serve_ear(self, ear: int) -> None:
-        """Somebody who was deaf listens again."""
-        pop.serve_ear(self.state, ear)
+    def serve_peer(self, peer: int) -> None:
+        """Serves the deferred pops of a connection released from backpressure."""
+        pop.serve_peer(self.state, peer)
 
     def give_back(self, lent: list[wire.Lent]) -> None:
-        """An answer could not be sent."""
-        settle.give_back(self.state, lent)
+        """Returns the messages of an answer which the driver failed to send."""
+        ack.give_back(self.state, lent)
 
     def hold(self, lent: list[wire.Lent]) -> None:
-        """An answer is kept back for now."""
-        settle.hold(self.state, lent)
+        """Stops the lease timers of an answer held back by the driver."""
+        ack.hold(self.state, lent)
 
     def release(self, lent: list[wire.Lent]) -> None:
-        """It goes out."""
-        settle.release(self.state, lent)
+        """Starts the lease timers of a held answer, when the driver sends the answer."""
+        ack.release(self.state, lent)
 
     def set_full(self, full: bool) -> None:
-        """Below the free-space reserve pushes are refused; what frees space still works."""
+        """Refuses pushes while free disk space is below the reserve; verbs freeing space work."""
         self.state.full = full
 
     def end(self) -> list[Change]:
-        """The round ends: timers, long work, those who wait; then all changes, to be written."""
+        """Ends the round: runs timers, jobs and waiting pops, then returns all changes to write."""
         state = self.state
         self._timers()
         self._work()
-        while state.stirred:
-            _, queue = state.stirred.popitem()
+        while state.ready_queues:
+            _, queue = state.ready_queues.popitem()
             pop.serve_waiters(state, queue)
             if queue.ready:
-                state.risen.add(queue.name)
+                state.became_ready.add(queue.name)
         return state.take_writes()
 
     def answers(self) -> list[Answered]:
-        """What may be sent now that the round is written."""
+        """The answers to send, after the round is written."""
         return self.state.take_answers()
 
     def take_barriers(self) -> set[int]:
-        """Partitions that were read in this round, and must still be led by this node."""
+        """Partitions read in this round; this node must confirm its leadership of each."""
         barriers, self.state.barriers = self.state.barriers, set()
         return barriers
 
     def next_due(self) -> int:
-        """When the engine next has something to do by itself."""
+        """Time of the engine's next timer or job step, in microseconds since 1970."""
         state = self.state
-        if state.jobs:
+        if state.jobs or state.lease_records.has_backlog:
             return state.now
         timers = (state.leases.timers, state.waiter_timers, state.delay_timers)
         times = [when for each in timers if (when := each.next()) is not None]
@@ -232,12 +262,12 @@ class Engine:
         return min(times)
 
     def drain(self) -> None:
-        """The node is stopping: nobody waits any longer."""
+        """Ends all waiting pops, because the node is stopping."""
         for waiter in list(self.state.waiters.values()):
             pop.give_up(self.state, waiter)
 
     def close(self) -> None:
-        """Ends long work; what it left undone is found and done after the next start."""
+        """Ends all jobs. Recovery finds and finishes the remaining work after the next start."""
         while self.state.jobs:
             job = self.state.jobs.popleft()
             job.close()
@@ -245,9 +275,11 @@ class Engine:
     def _timers(self) -> None:
         state = self.state
         for nonce in state.leases.timers.fire(state.now, _TIMERS_MAX):
-            settle.expire(state, nonce)
+            ack.expire(state, nonce)
         for number in state.waiter_timers.fire(state.now, _TIMERS_MAX):
-            pop.time_out(state, state.waiters[number])
+            waiter = state.waiters.get(number)
+            if waiter is not None:  # else an earlier time-out has served it, too
+                pop.time_out(state, waiter)
         for queue_id in state.delay_timers.fire(state.now, _TIMERS_MAX):
             self._fall_due(queue_id)
         if state.now >= self._retain_at:
@@ -255,12 +287,13 @@ class Engine:
             ledger.expire(state)
             for queue in state.queues.values():
                 if queue.settings.retention_ms:
-                    state.jobs.append(sweep.retain(state, queue))
+                    state.jobs.append(cleanup.retain(state, queue))
         if state.now >= self._forget_at:
             self._forget_at = state.now + SLICE_US
-            state.jobs.append(sweep.forget(state))
+            state.jobs.append(cleanup.forget(state))
             state.leases.tidy(state.now)
-            sweep.forget_strays(state)
+            state.lease_records.tidy(state)
+            cleanup.forget_strays(state)
             for queue in state.queues.values():
                 for window in queue.windows.values():
                     window.expire(state.now)
@@ -269,7 +302,7 @@ class Engine:
         state = self.state
         queue = state.by_id.get(queue_id)
         if queue is None:
-            return  # purged or deleted since
+            return  # the queue was purged or deleted in the meantime
         for _ in range(_TIMERS_MAX):
             due = queue.ids.take_due(state.now)
             if due is None:
@@ -280,11 +313,11 @@ class Engine:
             queue.delayed -= count
             queue.ready += count
             queue.ids.add_returned(priority, entry)
-            state.stirred[queue.id] = queue
+            state.ready_queues[queue.id] = queue
         state.delay(queue)
 
     def _work(self) -> None:
-        """One step of each long job."""
+        """Runs one step of each job."""
         for _ in range(len(self.state.jobs)):
             job = self.state.jobs.popleft()
             try:
@@ -295,11 +328,11 @@ class Engine:
 
     def _table(self, request: wire.AnyRequest, to: object) -> None:
         state = self.state
-        verb = table.VERBS.get(type(request))
+        verb = table_verbs.VERBS.get(type(request))
         if verb is None:
             raise InvalidArgument(f"{type(request).__name__} is not for the engine")
         key: str = request.key  # type: ignore[union-attr]
-        place = table.place(key, state.partitions)
+        place = table_verbs.place(key, state.partitions)
         partition = placement.of_text(key, state.partitions)
         data = state.overlay.read(place)
         outcome = verb(request, None if data is None else bytes(data))
@@ -308,6 +341,6 @@ class Engine:
         elif outcome.value is not None:
             state.check_space()
             state.overlay.put(place, outcome.value)
-        else:  # it only read: nobody else may have written meanwhile
+        else:  # a read is valid only while this node still leads the partition
             state.barriers.add(partition)
         state.answer(to, outcome.answer, (), {partition})

@@ -1,10 +1,10 @@
-"""A handle: everything a waiting batch needs in memory, packed into one integer.
+"""A handle: all in-memory data of a waiting batch, packed into one integer.
 
 ``stamp (54) | partition (16) | lsn (44) | count (13) | size (24)``, most significant first. A
 million waiting batches are a million integers of 48 bytes and nothing else; the head and the
-payload stay on disk until a pop wants them. The stamp comes first, so comparing handles compares
-arrival: a node's stamps are strictly increasing microseconds, and sorting the handles found on
-disk restores a queue's order after a restart.
+payload stay on disk until a pop needs them. The stamp comes first, so handles sort by arrival: a
+node's stamps are strictly increasing microseconds, and sorting the handles found on disk restores
+a queue's order after a restart.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LSN_BITS: Final = 44
 COUNT_BITS: Final = 13
 SIZE_BITS: Final = 24
 
-#: Where each number begins; a restart packs a million of them without a call for each.
+#: Bit offsets of the fields; a restart packs a million handles without a call for each.
 COUNT_SHIFT: Final = SIZE_BITS
 LSN_SHIFT: Final = COUNT_SHIFT + COUNT_BITS
 PARTITION_SHIFT: Final = LSN_SHIFT + LSN_BITS
@@ -76,7 +76,7 @@ def size(handle: int) -> int:
 
 
 def totals(handles: list[int]) -> tuple[int, int]:
-    """The messages and the bytes of many batches, without a Python step for each."""
+    """The messages and the bytes of many batches, without a Python-level loop."""
     size = sum(map(_SIZE_MASK.__and__, handles))
     both = sum(map(((1 << _KEY_SHIFT) - 1).__and__, handles))
     return (both - size) >> SIZE_BITS, size

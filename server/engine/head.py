@@ -1,12 +1,12 @@
-"""A batch's head: all that is known of a batch but its bodies, as it is stored.
+"""A batch's head: the stored metadata of a batch, without the message bodies.
 
-A batch is immutable, what happens to its messages is not. The head says which of them still live
-and in which state, as disjoint *parts*: ranges of messages that share a queue, a delivery count
-and a due time. An acked message is in no part; a batch without parts is gone. A new batch has one
-part. A lease is not in the head: it is volatile, and a restart voids it.
+A batch is immutable, the state of its messages is not. The head lists the live messages and their
+state as disjoint *parts*: ranges of messages with the same queue, delivery count and due time. An
+acked message is in no part; a batch without parts is deleted. A new batch has one part. A lease is
+not in the head, because a lease is volatile and ends with a restart.
 
-A dead letter never moves: its part is given to another queue, in the same batch, on the same
-partition. So a dead-letter move is one atomic write, and is neither lost nor doubled.
+A dead letter never moves on disk: its part changes to another queue, in the same batch, on the same
+partition. So a dead-letter move is one atomic write, and is neither lost nor duplicated.
 """
 
 from __future__ import annotations
@@ -19,23 +19,25 @@ class Part(msgspec.Struct, array_like=True, frozen=True):
 
     first: int
     count: int
-    #: The id of the queue they wait in.
+    #: The id of the messages' queue.
     queue: int
-    #: Deliveries that ended without an ack.
+    #: Deliveries ended without an ack.
     deliveries: int = 0
-    #: Not before this time, in microseconds since 1970.
+    #: Earliest delivery time, in microseconds since 1970.
     due: int = 0
-    #: Why they are dead letters, and the name of the queue they came from.
+    #: Of dead letters: the reason, and the name of the original queue.
     reason: str = ""
     origin: str = ""
-    #: Set aside: by the hold of this number in the same partition (see ``hold``). 0: by nobody.
+    #: The number of the hold with these messages, in the same partition (see ``hold``). 0: none.
     hold: int = 0
+    #: Deliveries with a lease expired after the hand-out: the message may have crashed the worker.
+    crashes: int = 0
 
 
 class Head(msgspec.Struct, array_like=True, frozen=True):
-    """Stored under its partition and lsn. Fields are only ever added at the end."""
+    """Stored under partition and lsn. New fields are added only at the end."""
 
-    #: The id of the queue it was pushed to.
+    #: The id of the queue of the push.
     queue: int
     producer: int
     batch: int

@@ -1,18 +1,19 @@
-"""Holds: messages that are set aside, so that nobody pops them.
+"""Holds: messages set aside, so no consumer pops them.
 
-A subscription reserves messages, and a stage keeps messages that are not published yet. Both are a
-*hold*: a number in one partition, given out by that partition's own counter of lsns and so never
-used twice, and a small record that says whose it is. A held part of a batch carries the number of
-its hold; nothing else of it changes and nothing moves on disk. Heads and records are a partition's
-state, so a hold is as durable as a push, and goes wherever its partition goes.
+A subscription reserves messages, and a stage keeps unpublished messages. Both are a *hold*: a
+number in one partition, taken from the partition's own lsn counter and so never used twice, and a
+small record with the owner. A held part of a batch carries the number of its hold; the part is
+otherwise unchanged and nothing moves on disk. Heads and records are partition state, so a hold is
+as durable as a push, and moves with its partition.
 
-A hold ends as a whole: its messages are acked, dropped, or put back where they stood. What decides
-about it stands elsewhere (``ledger`` for reservations, ``app`` for stages), in exactly one record,
-and is decided for good before a partition is told. So a hold that was made by mistake, twice, or
-too late is in nobody's record, and is found out by asking there.
+A hold ends as a whole: its messages are acked, dropped, or returned to their place in the queue.
+The decision is in exactly one record elsewhere (``ledger`` for reservations, ``publisher`` for
+stages), and is final before any partition carries out the decision. So a hold made by mistake,
+twice, or too late is in no such record, and a query to the record's home partition reveals the
+stray hold.
 
-In memory a hold knows its batches by handle, each with the bits of its messages; batches of which
-all is held are not kept in memory otherwise.
+In memory a hold lists its batches by handle, each with the bits of its messages. Memory has no
+other trace of batches held completely.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ import msgspec
 
 from weft.persistence import layout
 
-from . import handle, mask
-from .batch import Batch, set_aside
+from . import handle, message_set
+from .batch import TouchedBatch, set_aside
 from .head import Part
-from .queue import Queue, created_of
+from .queue import QueueState, created_of
 
 if TYPE_CHECKING:
-    from .state import State
+    from .state import EngineState
 
-#: Batches of a hold that are put back or removed in one round.
+#: Batches of a hold returned or removed per round.
 STEP: Final = 500
 
 #: (created of the queue, app).
@@ -42,9 +43,9 @@ AppKey = tuple[int, str]
 
 
 class HoldRecord(msgspec.Struct, array_like=True, frozen=True):
-    """A hold as it is stored."""
+    """The stored form of a hold."""
 
-    #: The id of the queue whose messages they are.
+    #: The id of the messages' queue.
     queue: int
     #: The subscription, or the app.
     owner: str
@@ -52,9 +53,9 @@ class HoldRecord(msgspec.Struct, array_like=True, frozen=True):
     number: int
     token: int
     staged: bool
-    #: When it was made.
+    #: When the hold was made.
     stamp: int
-    #: Of a stage: the part of the batch, and which attempt at it.
+    #: Of a stage: the part of the batch, and the attempt at the part.
     part: int = 0
     attempt: int = 0
 
@@ -75,13 +76,13 @@ class Hold:
         self.record = record
         self.pieces: dict[int, int] = {}  # handle -> the bits of its messages
         self.messages = self.bytes = 0
-        #: It is being acked, dropped or put back.
+        #: The hold is being acked, dropped or returned.
         self.ending = False
-        #: When its home was last asked about it.
+        #: When the home partition was last queried about the hold.
         self.asked = record.stamp
-        #: (producer, batch) of what was staged, for pushes that come twice.
+        #: (producer, batch) of each staged push, to detect duplicates.
         self.names: set[tuple[int, int]] = set()
-        self.order: list[int] | None = None  # handles, oldest first, when somebody reads
+        self.order: list[int] | None = None  # handles, oldest first; built on read
         self.ends: list[int] = []
 
     @property
@@ -94,11 +95,11 @@ class Hold:
 
     @property
     def stamp(self) -> int:
-        """When the last message came into it."""
+        """When the last message entered the hold."""
         return max(self.record.stamp, handle.stamp(max(self.pieces)) if self.pieces else 0)
 
     def places(self, start: int) -> Iterator[tuple[int, int]]:
-        """(handle, messages of it to pass over), oldest first, from the `start`-th message on."""
+        """(handle, number of messages to skip), oldest first, from the `start`-th message on."""
         if self.order is None:
             self.order = sorted(self.pieces)
             self.ends = list(accumulate(self.pieces[h].bit_count() for h in self.order))
@@ -110,12 +111,12 @@ class Hold:
 
 
 class Holds:
-    """All holds of the partitions that this node leads."""
+    """All holds of the partitions led by this node."""
 
     def __init__(self) -> None:
         self.by_key: dict[int, Hold] = {}
         self.stages: dict[AppKey, dict[tuple[int, int], Hold]] = {}  # (partition, token)
-        #: Reservations that may be nobody's: those that are not known to be sealed.
+        #: Reservations not known to be sealed: possibly of no valid attempt.
         self.unsure: dict[int, Hold] = {}
 
     def add(self, hold: Hold) -> None:
@@ -141,8 +142,8 @@ class Holds:
         return list(self.stages.get(key, {}).values())
 
 
-def make(state: State, partition: int, record: HoldRecord) -> Hold:
-    """A new one, empty."""
+def make(state: EngineState, partition: int, record: HoldRecord) -> Hold:
+    """Makes a new, empty hold."""
     number = state.next_lsn(partition)
     state.overlay.put(layout.hold(partition, number), encode(record))
     hold = Hold(partition, number, record)
@@ -150,24 +151,24 @@ def make(state: State, partition: int, record: HoldRecord) -> Hold:
     return hold
 
 
-def load(state: State, partition: int) -> None:
-    """The holds of a partition that is adopted; its heads bring what they hold."""
+def load(state: EngineState, partition: int) -> None:
+    """Loads the holds of an adopted partition; the heads add the messages later."""
     for key, data in state.overlay.scan(*layout.partition_range(layout.HOLD, partition)):
         _, number = layout.unpack_batch(key)
         state.holds.add(Hold(partition, number, decode(data)))
 
 
-def attach(state: State, queue: Queue, batch: Batch, part: Part) -> None:
-    """A part that a head says is held."""
+def attach(state: EngineState, queue: QueueState, batch: TouchedBatch, part: Part) -> None:
+    """Adds a held part, as listed in a stored head, to its hold."""
     hold = state.holds.by_key[handle.key_of(handle.partition(batch.handle), part.hold)]
     size = batch.share(part.first, part.count)
-    keep(queue, hold, batch.handle, mask.of_range(part.first, part.count), size)
+    keep(queue, hold, batch.handle, message_set.of_range(part.first, part.count), size)
     if hold.record.staged:
         hold.names.add((batch.head.producer, batch.head.batch))
 
 
-def keep(queue: Queue, hold: Hold, batch_handle: int, bits: int, size: int) -> None:
-    """Messages of a batch are in the hold from now on."""
+def keep(queue: QueueState, hold: Hold, batch_handle: int, bits: int, size: int) -> None:
+    """Adds messages of a batch to the hold."""
     hold.pieces[batch_handle] = hold.pieces.get(batch_handle, 0) | bits
     hold.order = None
     hold.messages += bits.bit_count()
@@ -175,7 +176,7 @@ def keep(queue: Queue, hold: Hold, batch_handle: int, bits: int, size: int) -> N
     _count(queue, hold, bits.bit_count(), size)
 
 
-def _count(queue: Queue, hold: Hold, messages: int, size: int) -> None:
+def _count(queue: QueueState, hold: Hold, messages: int, size: int) -> None:
     queue.bytes += size
     queue.held_bytes += size
     if hold.record.staged:
@@ -184,27 +185,34 @@ def _count(queue: Queue, hold: Hold, messages: int, size: int) -> None:
         queue.reserved += messages
 
 
-def empty(queue: Queue, hold: Hold) -> None:
-    """What it held is not its own any more."""
+def empty(queue: QueueState, hold: Hold) -> None:
+    """Removes all messages from the hold."""
     _count(queue, hold, -hold.messages, -hold.bytes)
     hold.pieces.clear()
     hold.messages = hold.bytes = 0
 
 
-def dissolve(state: State, hold: Hold) -> None:
-    """It holds nothing any more."""
+def dissolve(state: EngineState, hold: Hold) -> None:
+    """Deletes an empty hold."""
     state.overlay.delete(layout.hold(hold.partition, hold.id))
     state.holds.remove(hold)
 
 
-def end(state: State, holds: list[Hold], *, put_back: bool) -> Generator[None]:
-    """Ends holds, some batches in each round: their messages go back to the queue, or are gone."""
+def end(
+    state: EngineState, holds: list[Hold], *, put_back: bool, purged: bool = False
+) -> Generator[None]:
+    """Ends holds, `STEP` batches per round: returns the messages to the queue, or removes them.
+
+    `purged`: a purge or a delete of the queue removes the messages; record them as purged.
+    """
     number = 0
     for hold in holds:
         hold.ending = True
     for hold in holds:
         while hold.pieces and state.holds.by_key.get(hold.key) is hold:
             batch_handle, bits = hold.pieces.popitem()
+            if purged:
+                state.touch(batch_handle).purged |= bits
             _end_piece(state, hold, batch_handle, bits, put_back=put_back)
             number += 1
             if number % STEP == 0:
@@ -213,10 +221,12 @@ def end(state: State, holds: list[Hold], *, put_back: bool) -> Generator[None]:
             dissolve(state, hold)
 
 
-def _end_piece(state: State, hold: Hold, batch_handle: int, bits: int, *, put_back: bool) -> None:
+def _end_piece(
+    state: EngineState, hold: Hold, batch_handle: int, bits: int, *, put_back: bool
+) -> None:
     batch = state.touch(batch_handle)
     queue = state.by_id.get(hold.record.queue)
-    size = sum(batch.share(*run) for run in mask.runs(bits))
+    size = sum(batch.share(*run) for run in message_set.runs(bits))
     hold.messages -= bits.bit_count()
     hold.bytes -= size
     if queue is not None:
@@ -228,8 +238,8 @@ def _end_piece(state: State, hold: Hold, batch_handle: int, bits: int, *, put_ba
     state.changed(batch)
 
 
-def forget(state: State, partitions: set[int]) -> None:
-    """This node does not lead these any more."""
+def forget(state: EngineState, partitions: set[int]) -> None:
+    """Discards the holds of partitions no longer led by this node."""
     for hold in [each for each in state.holds.by_key.values() if each.partition in partitions]:
         queue = state.by_id.get(hold.record.queue)
         if queue is not None:

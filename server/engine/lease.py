@@ -1,12 +1,18 @@
-"""Leases: what a pop has lent, until it is acked, nacked or overdue.
+"""Leases: messages lent by a pop, until ack, nack or expiry.
 
-A lease covers a range of one batch. It is named by a random 63-bit nonce, so that a receipt can be
-neither guessed nor reused. Leases live in memory only: a restart voids them all, and what was lent
-is delivered again (at-least-once).
+A lease covers a range of one batch. The name of a lease is a random 63-bit nonce, so a receipt can
+be neither guessed nor reused. Leases are in memory: a crash ends all leases, and the messages are
+delivered again (at-least-once). A planned move of the partition hands the leases over to the next
+primary, as records in the partition's log (``lease_records``).
 
-An ack or nack may be sent again by a client that did not hear the answer. For that, a lease that
-ended is remembered for a while with what was acked and nacked under it: the same word again is
-answered "already", the other word, or a word after expiry, "lost".
+A client may resend an ack or nack after a lost answer. Therefore an ended lease is remembered for
+`ENDED_US` with its acked and nacked messages:
+
+| resent request             | answer    |
+|----------------------------|-----------|
+| the same request           | "already" |
+| ack after nack, or reverse | "lost"    |
+| ack or nack after expiry   | "lost"    |
 """
 
 from __future__ import annotations
@@ -14,43 +20,57 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from . import handle, mask
+from . import handle, message_set
 from .head import Part
 from .timers import Timers
 
 if TYPE_CHECKING:
-    from .batch import Batch
-    from .queue import Queue
+    from .batch import TouchedBatch
+    from .queue import QueueState
 
-#: Leases at one time on a node; each is about 400 bytes.
+#: Maximum active leases on a node; each takes about 400 bytes.
 LEASES_MAX: Final = 1_000_000
-#: Ended leases that are remembered, for retried acks, and for how long: four times as long as a
-#: client tries by default. Without it a quiet node would grow for hours, to 20 MiB.
+#: Number of ended leases remembered for retried acks, and the time in microseconds: four times as
+#: long as a client retries by default. Without the time limit a quiet node would grow for hours, to
+#: 20 MiB.
 ENDED_MAX: Final = 65_536
 ENDED_US: Final = 120_000_000
 
 
 class Lease:
-    __slots__ = ("acked", "batch", "lease_us", "mask", "nacked", "nonce", "part", "queue")
+    __slots__ = (
+        "acked", "batch", "handed", "lease_us", "mask", "nacked", "nonce", "part", "queue",
+        "recorded", "sent",
+    )  # fmt: skip
 
-    def __init__(self, nonce: int, queue: Queue, batch: Batch, part: Part, lease_us: int) -> None:
+    def __init__(
+        self, nonce: int, queue: QueueState, batch: TouchedBatch, part: Part, lease_us: int
+    ) -> None:
         self.nonce = nonce
         self.queue = queue
         self.batch = batch
         self.part = part
         self.lease_us = lease_us
-        self.mask = mask.of_range(part.first, part.count)  # what is still out
+        self.mask = message_set.of_range(part.first, part.count)  # messages still leased
+        #: Messages handed out to the application: only these count as delivered when the lease
+        #: expires. All messages, except for a prefetching pop, which records each hand-out.
+        self.handed = self.mask
         self.acked = 0
         self.nacked = 0
+        #: A record of the lease is in the store, or in the round's changes.
+        self.recorded = False
+        #: True if a consumer surely got the lease, because its receipt was used; False for a lease
+        #: from a previous primary which may not have sent the answer; None: not in question.
+        self.sent: bool | None = None
 
     @property
     def key(self) -> int:
-        """(partition, lsn) of its batch, as one number."""
+        """(partition, lsn) of the batch, as one number."""
         return handle.key(self.batch.handle)
 
 
-class Ended(NamedTuple):
-    """What was said under a lease that is over."""
+class EndedLease(NamedTuple):
+    """The acks and nacks of an ended lease."""
 
     queue_id: int
     key: int
@@ -64,10 +84,10 @@ class Ended(NamedTuple):
 class Leases:
     def __init__(self) -> None:
         self.by_nonce: dict[int, Lease] = {}
-        #: How many there may be at one time.
+        #: Maximum active leases.
         self.most = LEASES_MAX
         self.timers = Timers()
-        self.ended: OrderedDict[int, Ended] = OrderedDict()
+        self.ended: OrderedDict[int, EndedLease] = OrderedDict()
 
     def add(self, lease: Lease, expires: int) -> None:
         self.by_nonce[lease.nonce] = lease
@@ -75,23 +95,27 @@ class Leases:
         lease.batch.leases[lease.nonce] = lease
 
     def forget(self, lease: Lease) -> None:
-        """The lease is over, and a word about it is somebody else's to answer."""
+        """Removes a lease without remembering it: another node answers later acks and nacks."""
         del self.by_nonce[lease.nonce]
         del lease.batch.leases[lease.nonce]
         self.timers.clear(lease.nonce)
 
     def end(self, lease: Lease, now: int) -> None:
-        """The lease is over; what was said under it is remembered."""
+        """Ends a lease and remembers its acks and nacks."""
         self.forget(lease)
         part = lease.part
-        self.ended[lease.nonce] = Ended(
+        ended = EndedLease(
             lease.queue.id, lease.key, part.first, part.count, lease.acked, lease.nacked, now
         )
+        self.remember(lease.nonce, ended)
+
+    def remember(self, nonce: int, ended: EndedLease) -> None:
+        self.ended[nonce] = ended
         if len(self.ended) > ENDED_MAX:
             self.ended.popitem(last=False)
 
     def tidy(self, now: int) -> None:
-        """Nobody asks again about leases that ended so long ago."""
+        """Discards leases ended more than `ENDED_US` ago: no client retries so late."""
         ended = self.ended
         while ended and next(iter(ended.values())).at < now - ENDED_US:
             ended.popitem(last=False)

@@ -1,15 +1,23 @@
-"""The ledger of a subscription: its epoch, its numbers, and where each reservation's messages are.
+"""The ledger of a subscription: epoch, reservation numbers, and the holds of each reservation.
 
-It is kept on the partition of its name (`home`), replicated as everything is. The ledger alone
-decides what becomes of a mark: it is one of a *sealed* reservation, or of the attempt that is under
-way, or it is nobody's. There is one attempt at a time: beginning another one ends it for good. So a
-mark that comes late, or twice, can never become part of a reservation, and is put back by whoever
-leads its partition after a question here (`judge_marks`).
+The ledger is on the partition of the subscription's name (`home`), replicated like all state. Only
+the ledger decides about a mark:
 
-An ack, a release and a ttl that is over are entered here first; then the partitions are told, again
-and again until all have done it (`debts`); then the reservation's record goes. Numbers up to
-``acked`` are done; a number after that which has no sealed reservation was given back, and its
-messages may have gone to others: it is *lost*, and said to be so.
+| the mark belongs to        | decision                                  |
+|----------------------------|-------------------------------------------|
+| a *sealed* reservation     | keep: the messages are reserved           |
+| the current attempt        | wait: the attempt may still be sealed     |
+| neither                    | dead: return the messages to the queue    |
+
+At most one attempt is in progress: a new attempt ends the previous attempt for good. So a late or
+duplicate mark never becomes part of a reservation. The primary of the mark's partition queries the
+ledger (`judge_marks`) and returns the messages of a dead mark.
+
+The ledger first records an ack, a release or an expired ttl; then the partitions carry out the
+decision, with retries until all are done (`debts`); then the ledger deletes the reservation's
+record. Numbers up to ``acked`` are done. A higher number without a sealed reservation was returned
+to the queue, and other consumers may have received its messages: the number is *lost*, and
+requests for the number report `ReservationLost`.
 """
 
 from __future__ import annotations
@@ -30,18 +38,18 @@ from weft.errors import (
     Unavailable,
 )
 from weft.persistence import layout
-from weft.proto import streams, wire
-from weft.proto.streams import Reservation
+from weft.proto import pipelines, wire
+from weft.proto.pipelines import ReservationInfo
 
 if TYPE_CHECKING:
-    from .state import State
+    from .state import EngineState
 
-#: Calls of `open` that are remembered: one that is sent again must not fence who came after it.
+#: Remembered nonces of `open` calls: a resent call must not fence a later holder.
 _NONCES_MAX: Final = 8
-#: A sign of life is written down at most this often.
+#: Minimum interval between two writes of a heartbeat.
 _SEEN_US: Final = 30 * 1_000_000
 
-#: An attempt that is not sealed by then is over: its errand has ended long before.
+#: An attempt not sealed within this time is over; its operation ended long before.
 ATTEMPT_US: Final = 45 * 1_000_000
 
 #: (created of the queue, subscription).
@@ -49,42 +57,42 @@ LedgerKey = tuple[int, str]
 
 
 class LedgerRecord(msgspec.Struct, array_like=True):
-    """A subscription as it is stored."""
+    """The stored form of a subscription."""
 
     epoch: int
     ttl_ms: int
-    #: The last sign of life.
+    #: The last heartbeat, or other call of the holder, in microseconds since 1970.
     seen: int
     acked: int = 0
     reserved: int = 0
-    #: The attempt under way, and the last token that an attempt was given. 0: none is.
+    #: The number of the attempt in progress (0: none), and the token of the last attempt.
     attempt: int = 0
     token: int = 0
     nonces: list[int] = []
-    #: What it has reserved goes back, and then the record goes.
+    #: Reserved messages return to the queue; then the record is deleted.
     deleted: bool = False
 
 
-class Sealed(msgspec.Struct, array_like=True, frozen=True):
-    """A reservation as it is stored."""
+class SealedReservation(msgspec.Struct, array_like=True, frozen=True):
+    """The stored form of a reservation."""
 
-    reservation: Reservation
-    #: It goes back to the queue.
+    reservation: ReservationInfo
+    #: The messages return to the queue.
     released: bool = False
 
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(LedgerRecord).decode
-_decode_sealed = msgspec.msgpack.Decoder(Sealed).decode
+_decode_sealed = msgspec.msgpack.Decoder(SealedReservation).decode
 
 
-class Ledger:
+class SubscriptionLedger:
     def __init__(self, partition: int, queue: int, name: str, record: LedgerRecord) -> None:
         self.partition = partition
         self.queue = queue  # created of the queue
         self.name = name
         self.record = record
-        self.sealed: dict[int, Sealed] = {}
+        self.sealed: dict[int, SealedReservation] = {}
         self.written_seen = record.seen
         self.attempt_since = 0
 
@@ -93,8 +101,8 @@ class Ledger:
         return self.queue, self.name
 
     @property
-    def open(self) -> list[Reservation]:
-        """Those that are neither acked nor given back."""
+    def open(self) -> list[ReservationInfo]:
+        """Reservations neither acked nor released."""
         acked = self.record.acked
         return [
             each.reservation
@@ -103,7 +111,7 @@ class Ledger:
         ]
 
     def debts(self) -> list[tuple[int, bool, list[tuple[int, int]]]]:
-        """What the partitions have to be told: (number, acked, (partition, id)...)."""
+        """Decisions for the partitions to carry out: (number, acked, [(partition, hold id)])."""
         acked = self.record.acked
         return [
             (number, not each.released, _holds(each.reservation))
@@ -118,7 +126,7 @@ class Ledger:
             number <= record.acked or each.released for number, each in self.sealed.items()
         )
 
-    def save(self, state: State) -> None:
+    def save(self, state: EngineState) -> None:
         place = layout.named(layout.SUBSCRIPTION, self.partition, self.queue, self.name)
         if self.record.deleted and not self.sealed:
             state.overlay.delete(place)
@@ -132,27 +140,27 @@ class Ledger:
         else:
             state.owing.discard(self.key)
 
-    def save_sealed(self, state: State, number: int) -> None:
+    def save_sealed(self, state: EngineState, number: int) -> None:
         place = layout.reservation(self.partition, self.queue, self.name, number)
         if number in self.sealed:
             state.overlay.put(place, _encode(self.sealed[number]))
         else:
             state.overlay.delete(place)
 
-    def live(self, state: State) -> None:
+    def live(self, state: EngineState) -> None:
         self.record.seen = max(self.record.seen, state.now)
 
-    def save_seen(self, state: State) -> None:
-        """A sign of life alone is written down now and then."""
+    def save_seen(self, state: EngineState) -> None:
+        """Saves a heartbeat, at most once per `_SEEN_US`."""
         if state.now - self.written_seen >= _SEEN_US:
             self.save(state)
 
-    def release(self, state: State) -> int:
-        """What is reserved is to go back; how many messages that are."""
+    def release(self, state: EngineState) -> int:
+        """Releases all open reservations and the attempt; returns the number of messages."""
         self.record.attempt = 0
         given = self.open
         for each in given:
-            self.sealed[each.number] = Sealed(each, True)
+            self.sealed[each.number] = SealedReservation(each, True)
             self.save_sealed(state, each.number)
         self.save(state)
         return sum(each.messages for each in given)
@@ -163,12 +171,12 @@ def home(queue: str, subscription: str, partitions: int) -> int:
     return placement.of_text(f"{queue}/{subscription}", partitions)
 
 
-def load(state: State, partition: int) -> None:
-    """The ledgers of a partition that is adopted."""
+def load(state: EngineState, partition: int) -> None:
+    """Loads the ledgers of an adopted partition."""
     ranges = layout.partition_range
     for key, data in state.overlay.scan(*ranges(layout.SUBSCRIPTION, partition)):
         created, name = layout.unpack_named(key)
-        ledger = Ledger(partition, created, name, _decode(data))
+        ledger = SubscriptionLedger(partition, created, name, _decode(data))
         ledger.attempt_since = state.now
         state.ledgers[ledger.key] = ledger
     for key, data in state.overlay.scan(*ranges(layout.RESERVATION, partition)):
@@ -179,14 +187,14 @@ def load(state: State, partition: int) -> None:
             state.owing.add(ledger.key)
 
 
-def forget(state: State, partitions: set[int]) -> None:
+def forget(state: EngineState, partitions: set[int]) -> None:
     for ledger in [each for each in state.ledgers.values() if each.partition in partitions]:
         del state.ledgers[ledger.key]
         state.owing.discard(ledger.key)
 
 
-def drop(state: State, ledger: Ledger) -> None:
-    """Its queue is no more: what it reserved goes with the queue."""
+def drop(state: EngineState, ledger: SubscriptionLedger) -> None:
+    """Deletes a ledger after its queue was deleted, along with the reserved messages."""
     for number in list(ledger.sealed):
         del ledger.sealed[number]
         ledger.save_sealed(state, number)
@@ -194,9 +202,9 @@ def drop(state: State, ledger: Ledger) -> None:
     ledger.save(state)
 
 
-def expire(state: State) -> None:
-    """Subscriptions that were silent for their ttl give back what they hold; an attempt that came
-    to nothing is over."""
+def expire(state: EngineState) -> None:
+    """Releases the reservations of subscriptions silent for their ttl, and ends attempts older
+    than `ATTEMPT_US`."""
     for ledger in list(state.ledgers.values()):
         record = ledger.record
         if record.attempt and state.now - ledger.attempt_since > ATTEMPT_US:
@@ -210,7 +218,7 @@ def expire(state: State) -> None:
 # --- the verbs, at the home -------------------------------------------------------------------
 
 
-def open_subscription(state: State, request: streams.OpenSubscription, to: object) -> None:
+def open_subscription(state: EngineState, request: pipelines.OpenSubscription, to: object) -> None:
     queue = state.queue(request.queue)
     limits.check_name("a subscription", request.subscription)
     limits.check_range(
@@ -221,9 +229,9 @@ def open_subscription(state: State, request: streams.OpenSubscription, to: objec
     if ledger is None:
         if len(state.ledgers) >= limits.SUBSCRIPTIONS_MAX:
             raise Overloaded(f"there are {limits.SUBSCRIPTIONS_MAX} subscriptions on this node")
-        # One that was deleted and made again goes on with higher numbers than any holder knows.
+        # A recreated subscription starts above every epoch and token of its deleted predecessor.
         record = LedgerRecord(state.now // 1_000_000, request.ttl_ms, state.now, token=state.now)
-        ledger = Ledger(partition, queue.created, request.subscription, record)
+        ledger = SubscriptionLedger(partition, queue.created, request.subscription, record)
         state.ledgers[ledger.key] = ledger
     record = ledger.record
     if record.deleted:
@@ -231,21 +239,21 @@ def open_subscription(state: State, request: streams.OpenSubscription, to: objec
     if request.nonce not in record.nonces:
         record.epoch += 1
         record.ttl_ms = request.ttl_ms
-        record.attempt = 0  # whatever the holder before was about to reserve
+        record.attempt = 0  # ends the attempt of the previous holder
         record.nonces = [*record.nonces, request.nonce][-_NONCES_MAX:]
     elif request.nonce != record.nonces[-1]:
         raise _fenced(ledger, 0)
     ledger.live(state)
     ledger.save(state)
-    opened = streams.Opened(record.epoch, record.acked, record.reserved)
+    opened = pipelines.Opened(record.epoch, record.acked, record.reserved)
     state.answer(to, opened, (), {partition})
 
 
-def begin_reserve(state: State, request: streams.BeginReserve, to: object) -> None:
+def begin_reserve(state: EngineState, request: pipelines.BeginReserve, to: object) -> None:
     ledger = _held(state, request.queue, request.subscription, request.epoch)
     record, number = ledger.record, request.number
     if number <= record.reserved:
-        known = streams.Reserved(_reservation(ledger, number))
+        known = pipelines.Reserved(_reservation(ledger, number))
         state.answer(to, known, (), {ledger.partition}, sure=True)
         return
     if number != record.reserved + 1:
@@ -268,31 +276,33 @@ def begin_reserve(state: State, request: streams.BeginReserve, to: object) -> No
     state.answer(to, wire.Done(record.token), (), {ledger.partition})
 
 
-def seal_reservation(state: State, request: streams.SealReservation, to: object) -> None:
+def seal_reservation(state: EngineState, request: pipelines.SealReservation, to: object) -> None:
     ledger = _known(state, request.queue, request.subscription)
     number = request.reservation.number
     sealed = ledger.sealed.get(number)
     if sealed is None or sealed.reservation != request.reservation:
         if (ledger.record.attempt, ledger.record.token) != (number, request.token):
             raise Busy(f"another attempt at reservation {number} has taken over")
-        ledger.sealed[number] = Sealed(request.reservation)
+        ledger.sealed[number] = SealedReservation(request.reservation)
         ledger.save_sealed(state, number)
         ledger.record.reserved = number
         ledger.record.attempt = 0
         ledger.live(state)
         ledger.save(state)
-    state.answer(to, streams.Reserved(request.reservation), (), {ledger.partition})
+    state.answer(to, pipelines.Reserved(request.reservation), (), {ledger.partition})
 
 
-def describe_reservation(state: State, request: streams.DescribeReservation, to: object) -> None:
+def describe_reservation(
+    state: EngineState, request: pipelines.DescribeReservation, to: object
+) -> None:
     ledger = _known(state, request.queue, request.subscription)
     if request.number > ledger.record.reserved:
         raise InvalidArgument(f"{ledger.name} has no reservation {request.number} yet")
-    known = streams.Reserved(_reservation(ledger, request.number))
+    known = pipelines.Reserved(_reservation(ledger, request.number))
     state.answer(to, known, (), {ledger.partition}, sure=True)
 
 
-def ack_through(state: State, request: streams.AckThrough, to: object) -> None:
+def ack_through(state: EngineState, request: pipelines.AckThrough, to: object) -> None:
     ledger = _held(state, request.queue, request.subscription, request.epoch)
     record = ledger.record
     if not 0 <= request.number <= record.reserved:
@@ -305,31 +315,33 @@ def ack_through(state: State, request: streams.AckThrough, to: object) -> None:
     record.acked = max(record.acked, request.number)
     ledger.live(state)
     ledger.save(state)
-    state.answer(to, streams.Owed(ledger.debts()), (), {ledger.partition})
+    state.answer(to, pipelines.Owed(ledger.debts()), (), {ledger.partition})
 
 
-def heartbeat(state: State, request: streams.Heartbeat, to: object) -> None:
+def heartbeat(state: EngineState, request: pipelines.Heartbeat, to: object) -> None:
     ledger = _held(state, request.queue, request.subscription, request.epoch)
     ledger.live(state)
     ledger.save_seen(state)
     state.answer(to, wire.Done(), (), {ledger.partition}, sure=True)
 
 
-def release_all(state: State, request: streams.ReleaseAll, to: object) -> None:
+def release_all(state: EngineState, request: pipelines.ReleaseAll, to: object) -> None:
     ledger = _known(state, request.queue, request.subscription)
     ledger.release(state)
-    state.answer(to, streams.Owed(ledger.debts()), (), {ledger.partition})
+    state.answer(to, pipelines.Owed(ledger.debts()), (), {ledger.partition})
 
 
-def delete_subscription(state: State, request: streams.DeleteSubscription, to: object) -> None:
+def delete_subscription(
+    state: EngineState, request: pipelines.DeleteSubscription, to: object
+) -> None:
     ledger = _known(state, request.queue, request.subscription, deleted=True)
     ledger.record.deleted = True
     ledger.release(state)
-    state.answer(to, streams.Owed(ledger.debts()), (), {ledger.partition})
+    state.answer(to, pipelines.Owed(ledger.debts()), (), {ledger.partition})
 
 
-def settle(state: State, request: streams.Settle, to: object) -> None:
-    """Numbers whose partitions have all been told."""
+def settle(state: EngineState, request: pipelines.Settle, to: object) -> None:
+    """Deletes the records of numbers carried out on all partitions."""
     queue = state.queue(request.queue)
     partition = home(request.queue, request.subscription, state.partitions)
     ledger = state.ledgers.get((queue.created, request.subscription))
@@ -343,7 +355,7 @@ def settle(state: State, request: streams.Settle, to: object) -> None:
     state.answer(to, wire.Done(), (), {partition}, sure=True)
 
 
-def judge_marks(state: State, request: streams.JudgeMarks, to: object) -> None:
+def judge_marks(state: EngineState, request: pipelines.JudgeMarks, to: object) -> None:
     queue = state.queue(request.queue)
     partition = home(request.queue, request.subscription, state.partitions)
     ledger = state.ledgers.get((queue.created, request.subscription))
@@ -358,16 +370,20 @@ def judge_marks(state: State, request: streams.JudgeMarks, to: object) -> None:
             sealed.append(position)
         elif (number, token) != attempt:
             dead.append(position)
-    state.answer(to, streams.Judged(dead, sealed), (), {partition}, sure=True)
+    state.answer(to, pipelines.Judged(dead, sealed), (), {partition}, sure=True)
 
 
-def subscription_stats(state: State, request: streams.SubscriptionStats, to: object) -> None:
+def subscription_stats(
+    state: EngineState, request: pipelines.DescribeSubscription, to: object
+) -> None:
     ledger = _known(state, request.queue, request.subscription)
     info = _info(state, request.queue, ledger)
-    state.answer(to, streams.Subscriptions([info]), (), {ledger.partition}, sure=True)
+    state.answer(to, pipelines.Subscriptions([info]), (), {ledger.partition}, sure=True)
 
 
-def list_subscriptions(state: State, request: streams.ListSubscriptions, to: object) -> None:
+def list_subscriptions(
+    state: EngineState, request: pipelines.ListSubscriptions, to: object
+) -> None:
     queue = state.queue(request.queue)
     found = [
         _info(state, request.queue, ledger)
@@ -375,12 +391,12 @@ def list_subscriptions(state: State, request: streams.ListSubscriptions, to: obj
         if ledger.queue == queue.created and not ledger.record.deleted
     ]
     found.sort(key=lambda info: info.subscription)
-    state.answer(to, streams.Subscriptions(found))
+    state.answer(to, pipelines.Subscriptions(found))
 
 
-def _info(state: State, queue: str, ledger: Ledger) -> streams.SubscriptionInfo:
+def _info(state: EngineState, queue: str, ledger: SubscriptionLedger) -> pipelines.SubscriptionInfo:
     record, reserved = ledger.record, ledger.open
-    return streams.SubscriptionInfo(
+    return pipelines.SubscriptionInfo(
         queue, ledger.name, record.epoch, record.acked, record.reserved, record.ttl_ms,
         max(0, state.now - record.seen) // 1000, len(reserved),
         sum(each.messages for each in reserved), sum(each.bytes for each in reserved),
@@ -391,26 +407,28 @@ def _info(state: State, queue: str, ledger: Ledger) -> streams.SubscriptionInfo:
 # --- inside -----------------------------------------------------------------------------------
 
 
-def _holds(reservation: Reservation) -> list[tuple[int, int]]:
+def _holds(reservation: ReservationInfo) -> list[tuple[int, int]]:
     return [(one.partition, hold) for one in reservation.slices for hold, _ in one.holds]
 
 
-def _known(state: State, queue: str, name: str, *, deleted: bool = False) -> Ledger:
+def _known(
+    state: EngineState, queue: str, name: str, *, deleted: bool = False
+) -> SubscriptionLedger:
     ledger = state.ledgers.get((state.queue(queue).created, name))
     if ledger is None or (ledger.record.deleted and not deleted):
         raise SubscriptionNotFound(f"{queue} has no subscription {name[:100]!r}: open it first")
     return ledger
 
 
-def _held(state: State, queue: str, name: str, epoch: int) -> Ledger:
-    """The ledger, for who opened it last."""
+def _held(state: EngineState, queue: str, name: str, epoch: int) -> SubscriptionLedger:
+    """The ledger, if `epoch` is current; otherwise raises `Fenced`."""
     ledger = _known(state, queue, name)
     if epoch != ledger.record.epoch:
         raise _fenced(ledger, epoch)
     return ledger
 
 
-def _fenced(ledger: Ledger, epoch: int) -> Fenced:
+def _fenced(ledger: SubscriptionLedger, epoch: int) -> Fenced:
     mine = f"epoch {epoch}" if epoch else "the one of this call"
     return Fenced(
         f"{ledger.name} was opened by somebody else since: its epoch is {ledger.record.epoch}, "
@@ -418,8 +436,8 @@ def _fenced(ledger: Ledger, epoch: int) -> Fenced:
     )
 
 
-def _reservation(ledger: Ledger, number: int) -> Reservation:
-    """A reservation that exists, and is neither acked nor given back."""
+def _reservation(ledger: SubscriptionLedger, number: int) -> ReservationInfo:
+    """The open reservation `number`; raises if acked or lost."""
     if number <= ledger.record.acked:
         raise InvalidArgument(
             f"reservation {number} of {ledger.name} is acked (up to {ledger.record.acked})"

@@ -1,9 +1,9 @@
-"""Payloads: the bodies of batches, read when a pop wants them.
+"""Payload cache: the bodies of batches, read on demand by pops.
 
-A push leaves its payload here, so a consumer that keeps up never touches the disk; beyond
-``bytes_max`` the oldest are dropped and read again from the store when they are needed. A pop that
-takes a whole batch gets the stored bytes as they are. One that takes a part has the batch taken
-apart once, and the columns are kept while the batch is being eaten up.
+A push adds its payload to the cache, so a consumer with no lag never causes a disk read. Beyond
+``bytes_max`` the oldest payloads are evicted, and read from the store when needed. A pop of a whole
+batch gets the stored bytes unchanged. The first pop of a part decodes the batch into columns, and
+the cache keeps the columns while consumers pop the rest of the batch.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from weft.proto import wire
 
 from . import handle
 
-#: Batches kept in columns: one per consumer that eats a batch slowly.
+#: Batches cached as columns: one per consumer popping a batch in small parts.
 _COLUMNS_MAX: Final = 16
 
 
@@ -41,7 +41,7 @@ class Payloads:
         self._columns.pop(key, None)
 
     def drop_partitions(self, partitions: set[int]) -> None:
-        """All batches of some partitions."""
+        """Drops all batches of some partitions."""
         for key in [key for key in self._whole if handle.split_key(key)[0] in partitions]:
             self._bytes -= len(self._whole.pop(key))
         for key in [key for key in self._columns if handle.split_key(key)[0] in partitions]:
@@ -52,7 +52,7 @@ class Payloads:
         return self._load(key) if payload is None else payload
 
     def part(self, key: int, first: int, count: int) -> bytes:
-        """The payload of some messages of a batch."""
+        """The encoded payload of a range of a batch."""
         columns = self._columns.get(key)
         if columns is None:
             columns = self._columns[key] = wire.decode_payload(self.whole(key))

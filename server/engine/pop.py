@@ -1,4 +1,4 @@
-"""pop: lends messages; peek: shows them. A pop that finds nothing may wait."""
+"""pop: lease messages; peek: read messages without a lease. A pop of an empty queue may wait."""
 
 from __future__ import annotations
 
@@ -9,42 +9,45 @@ from weft.errors import Overloaded
 from weft.proto import wire
 
 from . import handle
-from .batch import Batch, split
+from .batch import TouchedBatch, split
 from .head import Part
-from .idqueue import WHOLE, Entry
 from .lease import Lease
-from .queue import WAITERS_MAX, Queue, Waiter
-from .state import State
+from .message_id_queue import WHOLE, IdEntry
+from .queue import WAITERS_MAX, QueueState, Waiter
+from .state import EngineState
 
-#: Lent ranges in one answer: each is a payload frame of its own.
+#: Leased ranges in one answer; each range has a separate payload frame.
 RANGES_MAX: Final = 1024
-#: Between two looks at whether a pop whose time is over can be answered.
+#: Messages in one answer together with a message which may have crashed a worker, by the deliveries
+#: left after the current one: each crash narrows the suspects down; the last delivery is alone.
+LOTS_MAX: Final = (1, 8, 64, 512, 4096)
+#: Retry interval of a timed-out pop blocked by backpressure, in microseconds.
 _DEAF_US: Final = 100_000
 
 
-def pop(state: State, request: wire.Pop, to: object) -> None:
+def pop(state: EngineState, request: wire.Pop, to: object) -> None:
     queue = state.queue(request.queue)
     limits.check_range("limit", request.limit, 1, limits.POP_COUNT_MAX)
     limits.check_range("wait_ms", request.wait_ms, 0, limits.WAIT_MS_MAX)
     if request.lease_ms:
         limits.check_range("lease_ms", request.lease_ms, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX)
     state.check_leases()
-    serve_waiters(state, queue)  # who came first is served first
+    serve_waiters(state, queue)  # earlier pops first
     if not queue.has_some:
         if request.wait_ms:
             _wait(state, queue, request, to)
         else:
             state.answer(to, wire.Popped([]))
-    elif (ear := state.ears.deaf(to)) is not None:
+    elif (peer := state.backpressure.blocked_peer(to)) is not None:
         _wait(state, queue, request, to)
-        _pass_over(state, ear, queue)
+        _pass_over(state, peer, queue)
     else:
-        state.ears.tell(to, lend(state, queue, request, to))
+        state.backpressure.tell(to, lend(state, queue, request, to))
 
 
-def _wait(state: State, queue: Queue, request: wire.Pop, to: object) -> None:
+def _wait(state: EngineState, queue: QueueState, request: wire.Pop, to: object) -> None:
     if to in state.waiting:
-        return  # the same request, sent again by a caller that grew impatient
+        return  # the same request, resent by the caller
     if len(queue.waiters) >= WAITERS_MAX:
         raise Overloaded(f"{WAITERS_MAX} pops wait at {queue.name} already")
     number = state.entropy()
@@ -54,42 +57,42 @@ def _wait(state: State, queue: Queue, request: wire.Pop, to: object) -> None:
     state.waiter_timers.set(number, state.now + request.wait_ms * 1000)
 
 
-def serve_waiters(state: State, queue: Queue) -> None:
-    """Gives what has come to those who wait, in the order in which they came. Who is deaf is passed
-    over, and keeps its place."""
-    passed: list[Waiter] = []
+def serve_waiters(state: EngineState, queue: QueueState) -> None:
+    """Serves waiting pops in order of arrival. A pop blocked by backpressure is skipped and keeps
+    its place."""
+    deferred: list[Waiter] = []
     while queue.has_some and queue.waiters:
         waiter = queue.waiters.popleft()
-        ear = state.ears.deaf(waiter.to)
-        if ear is not None:
-            passed.append(waiter)
-            _pass_over(state, ear, queue)
+        peer = state.backpressure.blocked_peer(waiter.to)
+        if peer is not None:
+            deferred.append(waiter)
+            _pass_over(state, peer, queue)
             continue
         strike(state, waiter)
-        state.ears.tell(waiter.to, lend(state, queue, waiter.request, waiter.to))
-    queue.waiters.extendleft(reversed(passed))
+        state.backpressure.tell(waiter.to, lend(state, queue, waiter.request, waiter.to))
+    queue.waiters.extendleft(reversed(deferred))
 
 
-def _pass_over(state: State, ear: int, queue: Queue) -> None:
-    state.passed.setdefault(ear, {})[queue.name] = None
+def _pass_over(state: EngineState, peer: int, queue: QueueState) -> None:
+    state.deferred.setdefault(peer, {})[queue.name] = None
 
 
-def serve_ear(state: State, ear: int) -> None:
-    """It listens again: those who were passed over are given what is there now, as long as it
-    does."""
-    names = state.passed.pop(ear)
-    while names and ear not in state.passed:
+def serve_peer(state: EngineState, peer: int) -> None:
+    """Serves the deferred pops of a connection released from backpressure, until the connection
+    is blocked again."""
+    names = state.deferred.pop(peer)
+    while names and peer not in state.deferred:
         name = next(iter(names))
         del names[name]
         queue = state.queues.get(name)
         if queue is not None:
             serve_waiters(state, queue)
-    if names:  # deaf again
-        state.passed[ear] |= names
+    if names:  # blocked again
+        state.deferred[peer] |= names
 
 
-def time_out(state: State, waiter: Waiter) -> None:
-    """It has waited long enough: for nothing, unless there is something that it cannot hear of."""
+def time_out(state: EngineState, waiter: Waiter) -> None:
+    """Ends a timed-out wait, or retries later if backpressure blocks the pop of ready messages."""
     serve_waiters(state, waiter.queue)
     if waiter.number not in state.waiters:
         return
@@ -99,59 +102,87 @@ def time_out(state: State, waiter: Waiter) -> None:
         give_up(state, waiter)
 
 
-def give_up(state: State, waiter: Waiter) -> None:
-    """A wait is over: its time has come, or its caller has gone."""
+def give_up(state: EngineState, waiter: Waiter) -> None:
+    """Answers a waiting pop with no messages: the pop timed out, or the caller is gone."""
     waiter.queue.waiters.remove(waiter)
     strike(state, waiter)
     state.answer(waiter.to, wire.Popped([]))
 
 
-def strike(state: State, waiter: Waiter) -> None:
-    """Takes a waiter off the books; its queue's own list is the caller's to mend."""
+def strike(state: EngineState, waiter: Waiter) -> None:
+    """Unregisters a waiter. The calling function removes the waiter from the queue's list."""
     del state.waiters[waiter.number]
     del state.waiting[waiter.to]
     state.waiter_timers.clear(waiter.number)
 
 
-def lend(state: State, queue: Queue, request: wire.Pop, to: object) -> int:
-    """Answers a pop with what is there; the bytes of it."""
+def lend(state: EngineState, queue: QueueState, request: wire.Pop, to: object) -> int:
+    """Answers a pop with ready messages under leases; returns the payload bytes."""
     lease_ms = request.lease_ms or queue.settings.lease_ms
     lent: list[wire.Lent] = []
     frames: list[bytes] = []
-    count, size = request.limit, limits.POP_BYTES_MAX
+    count, size, given = request.limit, limits.POP_BYTES_MAX, 0
     while count and len(lent) < RANGES_MAX and (entry := queue.ids.take()) is not None:
         batch, part = state.part(entry)
+        if part.crashes and (most := lot_max(queue, part)):
+            # The limit covers the whole answer: a crash hits all messages of the answer together.
+            count = min(count, most - given)
+            if count <= 0:
+                _put_back(queue, batch, part)
+                break
         if part.count > count:
             part, rest = split(part, count)
-            batch.parts[rest.first] = rest
-            queue.ids.add_returned(batch.head.priority, Entry(batch.handle, rest.first))
-        frame = _payload(state, batch, part)  # not its share: a part may hold all of the bytes
-        if len(frame) > size and lent:  # it waits for the next pop
-            batch.parts[part.first] = part
-            queue.ids.add_returned(batch.head.priority, Entry(batch.handle, part.first))
+            _put_back(queue, batch, rest)
+        frame = _payload(state, batch, part)  # not `share`: one part may hold all of the bytes
+        if len(frame) > size and lent:  # the part waits for the next pop
+            _put_back(queue, batch, part)
             break
         lease = Lease(state.entropy(), queue, batch, part, lease_ms * 1000)
+        alone = part.crashes > 0 and lot_max(queue, part) == 1
+        if request.prefetch and (alone or not request.handed):
+            lease.handed = 0
         state.leases.add(lease, state.now + lease.lease_us)
+        if state.lease_records.partitions:
+            state.lease_records.note(lease)
         frames.append(frame)
-        lent.append(_lent(batch, part, lease.nonce, lease_ms))
+        lent.append(_lent(batch, part, lease.nonce, lease_ms, alone))
         count -= part.count
         size -= len(frame)
+        given += part.count
         queue.ready -= part.count
         queue.leased += part.count
-    queue.delivered += request.limit - count
+    queue.delivered += given
     if queue.settings.ordered:
         state.lent_in_order.add(queue)
     state.answer(to, wire.Popped(lent, queue.ready), frames, {one.partition for one in lent})
     return limits.POP_BYTES_MAX - size
 
 
-def peek(state: State, request: wire.Peek, to: object) -> None:
+def lot_max(queue: QueueState, part: Part) -> int:
+    """Maximum messages leased together with a part of a crashed delivery; 0: no limit.
+
+    Without the limit, a message which crashes its workers would take its neighbours to the
+    dead-letter queue, because each crash fails all of them. So lots shrink as deliveries run out.
+    """
+    most = queue.settings.max_deliveries
+    left = max(0, most - part.deliveries - 1)
+    return LOTS_MAX[left] if most and left < len(LOTS_MAX) else 0
+
+
+def _put_back(queue: QueueState, batch: TouchedBatch, part: Part) -> None:
+    """Returns a part to its place in the queue, for the next pop."""
+    batch.parts[part.first] = part
+    queue.ids.add_returned(batch.head.priority, IdEntry(batch.handle, part.first))
+
+
+def peek(state: EngineState, request: wire.Peek, to: object) -> None:
     queue = state.queue(request.queue)
     limits.check_range("limit", request.limit, 1, limits.POP_COUNT_MAX)
     lent: list[wire.Lent] = []
     frames: list[bytes] = []
     count, size = request.limit, limits.POP_BYTES_MAX
-    for entry in queue.ids.peek(min(count, RANGES_MAX)):
+    most = min(count, RANGES_MAX)
+    for entry in queue.ids.peek_delayed(most) if request.delayed else queue.ids.peek(most):
         batch = state.touch(entry.handle)
         part = batch.parts[0 if entry.first == WHOLE else entry.first]
         if part.count > count:
@@ -168,17 +199,20 @@ def peek(state: State, request: wire.Peek, to: object) -> None:
     state.answer(to, wire.Peeked(lent), frames, {one.partition for one in lent})
 
 
-def _payload(state: State, batch: Batch, part: Part) -> bytes:
+def _payload(state: EngineState, batch: TouchedBatch, part: Part) -> bytes:
     key = handle.key(batch.handle)
     if part.count == batch.head.count:
         return state.payloads.whole(key)
     return state.payloads.part(key, part.first, part.count)
 
 
-def _lent(batch: Batch, part: Part, nonce: int, lease_ms: int) -> wire.Lent:
+def _lent(
+    batch: TouchedBatch, part: Part, nonce: int, lease_ms: int, alone: bool = False
+) -> wire.Lent:
     partition, lsn = handle.split_key(handle.key(batch.handle))
     head = batch.head
     return wire.Lent(
         partition, lsn, nonce, part.first, part.count, head.producer, head.batch,
         part.deliveries + bool(nonce), head.stamp // 1000, lease_ms, head.priority, part.reason,
+        alone, part.origin, part.due // 1000,
     )  # fmt: skip

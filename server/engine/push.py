@@ -1,11 +1,12 @@
-"""push: one batch into one queue, once.
+"""push: add one batch to one queue, once.
 
-Paper 4, section 4.2.2(2): the client names the message and hashes the name to a node; a rewrite of
-the same name is noticed there. Here the name is a batch's, (producer, batch), and noticing gives
-back the first answer instead of an exception.
+Paper 4, section 4.2.2(2): the client names the message and hashes the name to a node; the node
+detects a rewrite of the same name. Here the name is the batch's, (producer, batch), and a duplicate
+gets the first answer instead of an exception.
 
-A push has two halves: `place` finds whether the batch may come, and what has to be written; `enter`
-lists it, for pops to find. A round with nothing but a push does the second after the answer.
+A push has two halves: `place` checks whether the queue accepts the batch and adds the records to
+the round's changes; `index_push` lists the batch for pops. A round with only one push runs the
+second half after the answer is sent.
 """
 
 from __future__ import annotations
@@ -17,26 +18,26 @@ from weft.dht import placement
 from weft.errors import InvalidArgument, QueueFull, TooLarge, WeftError
 from weft.ids import BATCH_BITS, PRODUCER_BITS
 from weft.persistence import layout
-from weft.proto import even, wire
+from weft.proto import uniform_batch, wire
 
 from . import handle, head
 from .dedup import DedupWindow
 from .head import Head, Part
-from .idqueue import WHOLE, Entry
-from .queue import Queue
-from .state import State
+from .message_id_queue import WHOLE, IdEntry
+from .queue import QueueState
+from .state import EngineState
 
 _PRODUCER_MAX: Final = (1 << PRODUCER_BITS) - 1
 _BATCH_MAX: Final = (1 << BATCH_BITS) - 1
-#: Bodies of this size, on the average, are looked at where they stand: a view of a body costs more
-#: than a copy of a hundred bytes, and as much as one of a thousand.
+#: From this average body size on, check bodies through views instead of copies: a view of a body
+#: costs more than a copy of a hundred bytes, and as much as a copy of a thousand.
 _VIEW_BYTES: Final = 4 * limits.KIB
 
 
 class Placed(NamedTuple):
-    """A batch that is about to be written."""
+    """A batch about to be written."""
 
-    queue: Queue
+    queue: QueueState
     window: DedupWindow
     partition: int
     lsn: int
@@ -44,15 +45,17 @@ class Placed(NamedTuple):
     payload: bytes
 
 
-def push(state: State, request: wire.Push, payload: bytes, to: object, durability: str) -> None:
+def push(
+    state: EngineState, request: wire.Push, payload: bytes, to: object, durability: str
+) -> None:
     queue, partition, window = _where(state, request, payload)
     first = _first(window, request)
     if first is not None:
         queue.duplicates += 1
-        # The first push may not be committed yet: this answer waits for it, too.
+        # The first push may be uncommitted: the duplicate's answer waits for the same commit.
         state.answer(to, wire.Pushed(partition, *first, True, durability), (), {partition})
         return
-    enter(state, place(state, queue, partition, window, request, payload))
+    index_push(state, place(state, queue, partition, window, request, payload))
     state.answer(to, answer(request, partition, durability), (), {partition})
 
 
@@ -60,10 +63,10 @@ def answer(request: wire.Push, partition: int, durability: str) -> wire.Pushed:
     return wire.Pushed(partition, request.producer, request.batch, request.count, False, durability)
 
 
-def place_lone(state: State, request: wire.Push, payload: bytes) -> Placed | None:
-    """The first half of a push that has nothing to do with anything else; None: this one has.
+def place_single_push(state: EngineState, request: wire.Push, payload: bytes) -> Placed | None:
+    """Runs the first half of a push independent of waiting pops and earlier pushes.
 
-    Also when something is wrong with it: `push` says what.
+    Returns None for any other push, and for an invalid push: `push` then raises the error.
     """
     try:
         queue, partition, window = _where(state, request, payload)
@@ -74,7 +77,9 @@ def place_lone(state: State, request: wire.Push, payload: bytes) -> Placed | Non
         return None
 
 
-def _where(state: State, request: wire.Push, payload: bytes) -> tuple[Queue, int, DedupWindow]:
+def _where(
+    state: EngineState, request: wire.Push, payload: bytes
+) -> tuple[QueueState, int, DedupWindow]:
     queue = state.queue(request.queue)
     check_batch(request, payload)
     dedup_key, ordered = request.dedup_key, queue.settings.ordered
@@ -90,8 +95,8 @@ def _where(state: State, request: wire.Push, payload: bytes) -> tuple[Queue, int
 
 
 def place(
-    state: State,
-    queue: Queue,
+    state: EngineState,
+    queue: QueueState,
     partition: int,
     window: DedupWindow,
     request: wire.Push,
@@ -108,7 +113,7 @@ def place(
     return Placed(queue, window, partition, lsn, new, payload)
 
 
-def enter(state: State, placed: Placed) -> None:
+def index_push(state: EngineState, placed: Placed) -> None:
     queue, window, partition, lsn, new, payload = placed
     key = handle.key_of(partition, lsn)
     state.payloads.add(key, payload)
@@ -118,8 +123,8 @@ def enter(state: State, placed: Placed) -> None:
     queue.pushed += new.count
 
 
-def check_room(state: State, queue: Queue, request: wire.Push) -> None:
-    """What the node and the queue have to say to a batch that is right in itself."""
+def check_room(state: EngineState, queue: QueueState, request: wire.Push) -> None:
+    """Checks a valid batch against the limits of the node and the queue."""
     settings = queue.settings
     kept_ms, most = settings.retention_ms, settings.max_messages
     if kept_ms and request.delay_ms >= kept_ms:
@@ -131,30 +136,30 @@ def check_room(state: State, queue: Queue, request: wire.Push) -> None:
         state.check_space()
     if not most:
         return
-    # A node's share may be less than one batch: into an empty queue a batch goes all the same.
+    # A node's share may be less than one batch, so an empty queue gets the whole limit.
     share = state.share(most) if queue.messages else most
     if queue.messages + request.count > share:
         where = "" if share == most else " on this node, which has its share of them"
         raise QueueFull(f"{queue.name} holds {queue.messages} messages of {share} allowed{where}")
 
 
-def admit(state: State, queue: Queue, partition: int, lsn: int, new: Head) -> None:
-    """Lists an untouched batch, after a push or a restart."""
+def admit(state: EngineState, queue: QueueState, partition: int, lsn: int, new: Head) -> None:
+    """Lists an untouched batch as ready or delayed, after a push or a restart."""
     batch_handle = handle.pack(new.stamp, partition, lsn, new.count, new.size)
     queue.bytes += new.size
     if new.parts[0].due > state.now:
         queue.delayed += new.count
-        queue.ids.add_delayed(new.parts[0].due, new.priority, Entry(batch_handle, WHOLE))
+        queue.ids.add_delayed(new.parts[0].due, new.priority, IdEntry(batch_handle, WHOLE))
         state.delay(queue)
     else:
         queue.ready += new.count
         queue.ids.add_fresh(new.priority, batch_handle)
-        state.stirred[queue.id] = queue
+        state.ready_queues[queue.id] = queue
 
 
-def admit_all(state: State, queue: Queue, priority: int, handles: list[int]) -> None:
-    """Lists untouched batches that are ready, after a restart."""
-    state.stirred[queue.id] = queue
+def admit_all(state: EngineState, queue: QueueState, priority: int, handles: list[int]) -> None:
+    """Lists untouched ready batches, after a restart."""
+    state.ready_queues[queue.id] = queue
     count, size = handle.totals(handles)
     queue.ready += count
     queue.bytes += size
@@ -162,7 +167,7 @@ def admit_all(state: State, queue: Queue, priority: int, handles: list[int]) -> 
 
 
 def _first(window: DedupWindow, request: wire.Push) -> tuple[int, int, int] | None:
-    """(producer, batch, count) of the first push, if this one is not the first."""
+    """(producer, batch, count) of the first push, if the request is a duplicate."""
     if request.dedup_key is not None:
         found = window.first(request.dedup_key)
         if found is not None:
@@ -173,7 +178,7 @@ def _first(window: DedupWindow, request: wire.Push) -> tuple[int, int, int] | No
 
 
 def check_batch(request: wire.Push, payload: bytes) -> None:
-    """Whether a batch is right in itself."""
+    """Validates a batch, regardless of the queue's state."""
     if not (0 <= request.producer <= _PRODUCER_MAX and 0 <= request.batch <= _BATCH_MAX):
         limits.check_range("producer", request.producer, 0, _PRODUCER_MAX)
         limits.check_range("batch", request.batch, 0, _BATCH_MAX)
@@ -182,7 +187,9 @@ def check_batch(request: wire.Push, payload: bytes) -> None:
     size = len(payload)
     if size > limits.BATCH_BYTES_MAX:
         raise TooLarge(f"a batch has at most {limits.BATCH_BYTES_MAX} bytes, this one has {size}")
-    count = even.count(payload) if request.count > 1 and size <= limits.BODY_BYTES_MAX else 0
+    count = (
+        uniform_batch.count(payload) if request.count > 1 and size <= limits.BODY_BYTES_MAX else 0
+    )
     if not count:
         count = _check_payload(payload, size, request.count)
     if count != request.count:
@@ -194,7 +201,7 @@ def check_batch(request: wire.Push, payload: bytes) -> None:
 
 
 def _check_payload(payload: bytes, size: int, count: int) -> int:
-    """How many messages it has, taken apart; `count` is what was said."""
+    """Decodes a payload and returns its number of messages; `count` is the claimed number."""
     large = size >= _VIEW_BYTES * count
     try:
         columns = (wire.decode_payload_views if large else wire.decode_payload)(payload)
@@ -215,7 +222,7 @@ def _check_options(request: wire.Push) -> None:
 
 
 def _check_columns(columns: wire.Payload | wire.PayloadViews, size: int) -> None:
-    """No message is looked at where the payload's whole size already says that it is small."""
+    """Skips the per-message checks if the size of the whole payload is within the limit."""
     if size > limits.BODY_BYTES_MAX and max(map(len, columns.bodies)) > limits.BODY_BYTES_MAX:
         raise TooLarge(f"a body has at most {limits.BODY_BYTES_MAX} bytes")
     count = len(columns.bodies)

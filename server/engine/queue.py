@@ -1,8 +1,9 @@
-"""One queue as this node has it: settings, its MessageId queue, its dedup windows, who waits.
+"""State of one queue on this node: settings, MessageId queue, dedup windows, waiting pops.
 
-A queue's id is ``created (47) | generation (16)``. Purging raises the generation, deleting forgets
-the id; either way all parts that carry the old id are dead at once, with one small write, and are
-swept away little by little. Dedup windows belong to ``created``: a purge does not open them.
+A queue's id is ``created (47) | generation (16)``. A purge increments the generation, a delete
+drops the id; either way one small write invalidates all parts with the old id, and a sweep job
+removes the parts step by step. Dedup windows belong to ``created``: a purge does not reset a
+window.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ from weft.proto import wire
 from weft.proto.settings import Settings
 
 from .dedup import DedupWindow
-from .idqueue import MessageIdQueue
+from .message_id_queue import MessageIdQueue
 
 GENERATION_BITS: Final = 16
-#: Pops that may wait at one queue: each holds a place in memory and a caller's connection.
+#: Maximum number of waiting pops per queue; each costs memory and a caller's connection.
 WAITERS_MAX: Final = 100_000
 
 
 class QueueRecord(msgspec.Struct, array_like=True, frozen=True):
-    """A queue as it is stored, under its name."""
+    """The stored form of a queue, under the queue's name."""
 
     created: int
     generation: int
@@ -37,18 +38,18 @@ decode = msgspec.msgpack.Decoder(QueueRecord).decode
 
 
 class Waiter:
-    """A pop that waits for something to come."""
+    """A pop waiting for messages."""
 
     __slots__ = ("number", "queue", "request", "to")
 
-    def __init__(self, number: int, queue: Queue, request: wire.Pop, to: object) -> None:
+    def __init__(self, number: int, queue: QueueState, request: wire.Pop, to: object) -> None:
         self.number = number
         self.queue = queue
         self.request = request
         self.to = to
 
 
-class Queue:
+class QueueState:
     __slots__ = (
         "acked", "bytes", "created", "dead_lettered", "delayed", "delivered",
         "duplicates", "expired_leases", "generation", "held_bytes", "ids", "leased", "name",
@@ -61,11 +62,11 @@ class Queue:
         self.generation = record.generation
         self.settings = record.settings
         self.ids = MessageIdQueue()
-        #: What was pushed lately, by partition: it comes and goes with the partition.
+        #: Dedup windows by partition; loaded and discarded with the partition.
         self.windows: dict[int, DedupWindow] = {}
         self.waiters: deque[Waiter] = deque()
         self.ready = self.leased = self.delayed = self.bytes = 0
-        #: What holds have: reserved for subscriptions, staged by apps, and the bytes of both.
+        #: Messages in holds: reserved by subscriptions, staged by apps; and the bytes of both.
         self.reserved = self.staged = self.held_bytes = 0
         self.pushed = self.delivered = self.acked = self.dead_lettered = 0
         self.expired_leases = self.duplicates = 0
@@ -77,7 +78,7 @@ class Queue:
     def window(self, partition: int, partitions: int) -> DedupWindow:
         found = self.windows.get(partition)
         if found is None:
-            # A fair share of what a queue may remember, and as much again: hashing is not even.
+            # Twice a partition's equal share of the queue's limit, because hashing is uneven.
             share = max(1, 2 * DEDUP_IDS_MAX // partitions)
             found = DedupWindow(self.settings.dedup_window_ms, share)
             self.windows[partition] = found
@@ -85,7 +86,7 @@ class Queue:
 
     @property
     def has_some(self) -> bool:
-        """Whether a pop would get something: an ordered queue lends one lot at a time."""
+        """True if a pop would get messages; an ordered queue lends one lot at a time."""
         return self.ready > 0 and not (self.settings.ordered and (self.leased or self.reserved))
 
     @property

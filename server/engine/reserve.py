@@ -1,9 +1,9 @@
-"""Reserving, on the partitions that hold the messages: survey, mark, read, finish.
+"""Reservations on the partitions of the messages: survey, mark, read, finish.
 
-Reservations draw oldest first over all nodes. So a node is first asked what waits there (`survey`:
-bins of entries with their stamps), and then to set aside all that is not newer than a certain stamp
-(`mark`). Both are steps of an errand (``loom/reserving``), and which marks count is decided in the
-subscription's ledger, not here.
+A reservation takes the oldest messages over all nodes. So each node first reports its waiting
+messages (`survey`: bins of entries with their stamps), and then sets aside all messages up to a
+chosen stamp (`mark`). Both are steps of an operation (``core/reserve_operations``). The
+subscription's ledger, not this module, decides which marks count.
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ from typing import Final
 from weft import limits
 from weft.errors import InvalidArgument, ReservationLost
 from weft.persistence import layout
-from weft.proto import streams, wire
+from weft.proto import pipelines, wire
 
-from . import handle, head, mask
+from . import handle, head, message_set
 from . import hold as holds
 from .batch import set_aside, split
 from .head import Head, Part
 from .hold import Hold, HoldRecord
-from .idqueue import WHOLE, Entry
+from .message_id_queue import WHOLE, IdEntry
 from .pop import RANGES_MAX
-from .queue import Queue
-from .state import State
+from .queue import QueueState
+from .state import EngineState
 
-#: Bins in what fits into a reservation: several entries make a bin that is at most that part of it.
+#: Bins per reservation: a bin closes when its entries reach 1/BINS of the reservation's limits.
 BINS: Final = 128
-#: Entries that are marked in one step, so that nobody waits for long meanwhile.
+#: Maximum entries marked in one step, so other requests do not wait for long.
 MARK_ENTRIES_MAX: Final = 4096
 
 
-def survey(state: State, request: streams.Survey, to: object) -> None:
+def survey(state: EngineState, request: pipelines.Survey, to: object) -> None:
     queue = state.queue(request.queue)
     left = _left_marked(state, queue, request)
-    bins: list[streams.Bin] = []
+    bins: list[pipelines.Bin] = []
     covers = 0
-    if not request.token:  # only a look whether something waits: that does
-        bins += [streams.Bin(0, 0, 1, hold.messages, hold.bytes) for hold in left]
+    if not request.token:  # a read-only check for waiting messages: marked ones count as waiting
+        bins += [pipelines.Bin(0, 0, 1, hold.messages, hold.bytes) for hold in left]
         left = []
     for _ in holds.end(state, left, put_back=True):
         pass
@@ -49,12 +49,13 @@ def survey(state: State, request: streams.Survey, to: object) -> None:
             for entries, length in ((fresh, len(level.fresh)), (returned, len(level.returned))):
                 end = _bins(entries, length, request, bins)
                 covers = min(filter(None, (covers, end)), default=0)
-    state.answer(to, streams.Surveyed(bins, covers), (), {hold.partition for hold in left})
+    state.answer(to, pipelines.Surveyed(bins, covers), (), {hold.partition for hold in left})
 
 
-def _left_marked(state: State, queue: Queue, request: streams.Survey) -> list[Hold]:
-    """What earlier attempts left marked is the oldest there is: it must be seen. (The token says
-    that they are over, whenever this request comes; without one all are earlier.)"""
+def _left_marked(state: EngineState, queue: QueueState, request: pipelines.Survey) -> list[Hold]:
+    """Holds left by earlier attempts. Their messages are the oldest, so the survey must include
+    them. A lower token proves an attempt over, even if the request is late; without a token, all
+    attempts count as earlier."""
     return [
         hold
         for hold in state.holds.unsure.values()
@@ -65,7 +66,7 @@ def _left_marked(state: State, queue: Queue, request: streams.Survey) -> list[Ho
     ]
 
 
-def _extent(state: State, entry: Entry) -> tuple[int, int, int]:
+def _extent(state: EngineState, entry: IdEntry) -> tuple[int, int, int]:
     """(handle, messages, bytes) of an entry."""
     if entry.first == WHOLE:
         return entry.handle, handle.count(entry.handle), handle.size(entry.handle)
@@ -75,10 +76,10 @@ def _extent(state: State, entry: Entry) -> tuple[int, int, int]:
 
 
 def _bins(
-    entries: Iterable[tuple[int, int, int]], length: int, request: streams.Survey,
-    bins: list[streams.Bin],
+    entries: Iterable[tuple[int, int, int]], length: int, request: pipelines.Survey,
+    bins: list[pipelines.Bin],
 ) -> int:  # fmt: skip
-    """Adds the bins of one list; the stamp up to which they tell all, 0 if that is the whole."""
+    """Adds the bins of one list; returns the stamp up to which the bins are complete, 0: all."""
     most, most_bytes = request.max_messages, request.max_bytes
     messages = size = in_bin = count = weight = first = 0
     for number, (batch_handle, one, one_size) in enumerate(entries, 1):
@@ -90,7 +91,7 @@ def _bins(
         full = count * BINS >= most or weight * BINS >= most_bytes
         if full or number == length:
             last = handle.stamp(batch_handle)
-            bins.append(streams.Bin(handle.stamp(first), last, in_bin, count, weight))
+            bins.append(pipelines.Bin(handle.stamp(first), last, in_bin, count, weight))
             messages += count
             size += weight
             in_bin = count = weight = 0
@@ -100,9 +101,9 @@ def _bins(
 
 
 class _Marking:
-    """One step of one attempt: a hold on each partition that has something."""
+    """One step of one attempt: a hold on each partition with matching messages."""
 
-    def __init__(self, state: State, queue: Queue, request: streams.Mark) -> None:
+    def __init__(self, state: EngineState, queue: QueueState, request: pipelines.Mark) -> None:
         self._state = state
         self._queue = queue
         self._request = request
@@ -122,13 +123,13 @@ class _Marking:
             self._oldest[partition] = handle.stamp(batch_handle)
         return found
 
-    def take(self, entry: Entry, count: int) -> tuple[int, int]:
-        """Up to `count` messages of an entry; (messages, bytes) of them."""
+    def take(self, entry: IdEntry, count: int) -> tuple[int, int]:
+        """Holds up to `count` messages of an entry; returns the (messages, bytes) held."""
         state, queue = self._state, self._queue
         hold = self.hold(entry.handle)
         key = handle.key(entry.handle)
         whole = entry.first == WHOLE and key not in state.touched
-        if whole and handle.count(entry.handle) <= count:  # the usual case, without a batch made
+        if whole and handle.count(entry.handle) <= count:  # the usual case; creates no TouchedBatch
             found = state.head_of(key)
             part = set_aside(found.parts[0], hold.id)
             state.overlay.put(layout.head(*handle.split_key(key)), head.encode(_with(found, part)))
@@ -138,19 +139,19 @@ class _Marking:
             if part.count > count:
                 part, rest = split(part, count)
                 batch.parts[rest.first] = rest
-                queue.ids.add_returned(batch.head.priority, Entry(batch.handle, rest.first))
+                queue.ids.add_returned(batch.head.priority, IdEntry(batch.handle, rest.first))
             batch.parts[part.first] = set_aside(part, hold.id)
             state.changed(batch)
             size = batch.share(part.first, part.count)
         queue.ready -= part.count
         queue.bytes -= size
-        bits = mask.of_range(part.first, part.count)
+        bits = message_set.of_range(part.first, part.count)
         holds.keep(queue, hold, entry.handle, bits, size)
         return part.count, size
 
-    def held(self) -> list[streams.Held]:
+    def held(self) -> list[pipelines.Held]:
         return [
-            streams.Held(
+            pipelines.Held(
                 partition, each.id, each.messages, each.bytes, self._oldest[partition] // 1000
             )
             for partition, each in self._holds.items()
@@ -164,7 +165,7 @@ def _with(found: Head, part: Part) -> Head:
     )  # fmt: skip
 
 
-def mark(state: State, request: streams.Mark, to: object) -> None:
+def mark(state: EngineState, request: pipelines.Mark, to: object) -> None:
     queue = state.queue(request.queue)
     marking = _Marking(state, queue, request)
     count, size, more = request.max_messages, request.max_bytes, False
@@ -179,16 +180,16 @@ def mark(state: State, request: streams.Mark, to: object) -> None:
         else:
             more = count > 0 and size > 0
     held = marking.held()
-    state.answer(to, streams.Marked(held, more), (), {each.partition for each in held})
+    state.answer(to, pipelines.Marked(held, more), (), {each.partition for each in held})
 
 
-def _room(state: State, entry: Entry, count: int, size: int) -> int:
-    """How many messages of an entry may be taken: at least one, however large it is."""
+def _room(state: EngineState, entry: IdEntry, count: int, size: int) -> int:
+    """How many messages of an entry to take: at least one, however large the message."""
     _, messages, whole = _extent(state, entry)
     return count if whole <= size else max(1, min(count, messages * size // whole))
 
 
-def read_reserved(state: State, request: streams.ReadReserved, to: object) -> None:
+def read_reserved(state: EngineState, request: pipelines.ReadReserved, to: object) -> None:
     limits.check_range("limit", request.limit, 1, limits.POP_COUNT_MAX)
     limits.check_range("start", request.start, 0, sum(each for _, each in request.holds))
     state.queue(request.queue)
@@ -218,15 +219,15 @@ def read_reserved(state: State, request: streams.ReadReserved, to: object) -> No
             if not count:
                 break
     except ReservationLost as error:
-        # Who was replaced and does not know it must not say that nothing is there.
+        # A replaced primary, unaware of its replacement, must not report a lost reservation.
         failure = wire.Failure(error.code, error.message, error.retriable)
         state.answer(to, failure, (), {request.partition}, sure=True)
         return
     state.answer(to, wire.Peeked(lent), frames, {request.partition})
 
 
-def _whole(state: State, partition: int, number: int, messages: int) -> Hold:
-    """A hold with everything that its reservation is known to have."""
+def _whole(state: EngineState, partition: int, number: int, messages: int) -> Hold:
+    """The hold, with exactly the number of messages in the reservation."""
     hold = state.holds.by_key.get(handle.key_of(partition, number))
     if hold is None or hold.ending or hold.messages != messages:
         raise ReservationLost(
@@ -236,8 +237,8 @@ def _whole(state: State, partition: int, number: int, messages: int) -> Hold:
     return hold
 
 
-def _ranges(state: State, hold: Hold, start: int) -> Generator[tuple[wire.Lent, bytes]]:
-    """What a hold has, from a message on, with the payload of each range."""
+def _ranges(state: EngineState, hold: Hold, start: int) -> Generator[tuple[wire.Lent, bytes]]:
+    """The ranges of a hold from the `start`-th message on, with the payload of each range."""
     for batch_handle, skip in hold.places(start):
         key = handle.key(batch_handle)
         found = state.look(key)
@@ -261,8 +262,8 @@ def _ranges(state: State, hold: Hold, start: int) -> Generator[tuple[wire.Lent, 
             )
 
 
-def _cut(state: State, one: wire.Lent, count: int) -> tuple[wire.Lent, bytes]:
-    """The first messages of a range."""
+def _cut(state: EngineState, one: wire.Lent, count: int) -> tuple[wire.Lent, bytes]:
+    """The first `count` messages of a range."""
     key = handle.key_of(one.partition, one.lsn)
     lent = wire.Lent(
         one.partition, one.lsn, 0, one.first, count, one.producer, one.batch, one.deliveries,
@@ -271,7 +272,7 @@ def _cut(state: State, one: wire.Lent, count: int) -> tuple[wire.Lent, bytes]:
     return lent, state.payloads.part(key, one.first, count)
 
 
-def finish(state: State, request: streams.Finish, to: object) -> None:
+def finish(state: EngineState, request: pipelines.Finish, to: object) -> None:
     found = [
         hold
         for partition, number in request.holds
@@ -284,7 +285,7 @@ def finish(state: State, request: streams.Finish, to: object) -> None:
 
 
 def _finish(
-    state: State, found: list[Hold], to: object, rests_on: set[int], *, acked: bool
+    state: EngineState, found: list[Hold], to: object, rests_on: set[int], *, acked: bool
 ) -> Generator[None]:
     count = sum(hold.messages for hold in found)
     for hold in found:
@@ -293,5 +294,5 @@ def _finish(
             queue.acked += hold.messages
             queue.delivered += hold.messages
     yield from holds.end(state, found, put_back=not acked)
-    # That nothing was there is said for certain, too: who asked will not ask again.
+    # Even an empty result needs confirmed leadership: the requester does not ask again.
     state.answer(to, wire.Done(count), (), rests_on, sure=True)

@@ -1,9 +1,9 @@
-"""Stages, on the partitions that hold their messages: stage, reveal, drop.
+"""Stages on the partitions of their messages: stage, reveal, drop.
 
-A staged batch is a push into a hold: stored, replicated, and seen by nobody. `reveal` makes the
-winners of a batch visible and drops the others, in one entry of each partition's log; from then on
-the partition takes nothing more for that batch (its *fence*), so a request that comes late or twice
-changes nothing. A message counts as pushed when it is revealed: then it gets its stamp.
+A staged batch is a push into a hold: stored, replicated, and invisible to consumers. `reveal` makes
+the winners of a batch visible, in one entry of each partition's log, and drops the other stages.
+From then on the partition refuses stages of the batch (the *fence*), so a late or duplicate request
+changes nothing. A message counts as pushed, and gets its stamp, at the reveal.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ import msgspec
 from weft import limits
 from weft.dht import placement
 from weft.persistence import layout
-from weft.proto import streams, wire
+from weft.proto import pipelines, wire
 
 from . import handle, head
 from . import hold as holds
-from .app import already, check_numbers
 from .head import Head, Part
 from .hold import Hold, HoldRecord
+from .publisher import already, check_numbers
 from .push import admit, check_batch, check_room
-from .queue import Queue
+from .queue import QueueState
 
 if TYPE_CHECKING:
-    from .state import State
+    from .state import EngineState
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(int).decode
@@ -36,30 +36,30 @@ _decode = msgspec.msgpack.Decoder(int).decode
 FenceKey = tuple[int, int, str]
 
 
-def load(state: State, partition: int) -> None:
-    """The fences of a partition that is adopted."""
+def load(state: EngineState, partition: int) -> None:
+    """Loads the fences of an adopted partition."""
     for key, data in state.overlay.scan(*layout.partition_range(layout.FENCE, partition)):
         created, name = layout.unpack_named(key)
         state.fences[partition, created, name] = _decode(data)
 
 
-def forget(state: State, partitions: set[int]) -> None:
+def forget(state: EngineState, partitions: set[int]) -> None:
     for key in [each for each in state.fences if each[0] in partitions]:
         del state.fences[key]
 
 
-def drop_fence(state: State, key: FenceKey) -> None:
-    """Its queue is no more."""
+def drop_fence(state: EngineState, key: FenceKey) -> None:
+    """Deletes a fence after its queue was deleted."""
     del state.fences[key]
     state.overlay.delete(layout.named(layout.FENCE, *key))
 
 
-def place_of(queue: str, request: streams.Stage, partitions: int, *, ordered: bool) -> int:
+def place_of(queue: str, request: pipelines.StageBatch, partitions: int, *, ordered: bool) -> int:
     return placement.of_push(queue, ordered, request.producer, request.number, None, partitions)
 
 
 def stage(
-    state: State, request: streams.Stage, payload: bytes, to: object, durability: str
+    state: EngineState, request: pipelines.StageBatch, payload: bytes, to: object, durability: str
 ) -> None:
     queue = state.queue(request.queue)
     limits.check_name("an app", request.app)
@@ -83,7 +83,9 @@ def stage(
     state.answer(to, answer, (), {partition})
 
 
-def _hold(state: State, queue: Queue, partition: int, request: streams.Stage) -> Hold | None:
+def _hold(
+    state: EngineState, queue: QueueState, partition: int, request: pipelines.StageBatch
+) -> Hold | None:
     stages = state.holds.stages.get((queue.created, request.app), {})
     found = stages.get((partition, request.token))
     if found is None or found.ending or found.record.queue != queue.id:
@@ -91,7 +93,9 @@ def _hold(state: State, queue: Queue, partition: int, request: streams.Stage) ->
     return found
 
 
-def _make(state: State, queue: Queue, partition: int, request: streams.Stage) -> Hold:
+def _make(
+    state: EngineState, queue: QueueState, partition: int, request: pipelines.StageBatch
+) -> Hold:
     record = HoldRecord(
         queue.id, request.app, request.batch, request.token, True, state.now, request.part,
         request.attempt,
@@ -99,7 +103,9 @@ def _make(state: State, queue: Queue, partition: int, request: streams.Stage) ->
     return holds.make(state, partition, record)
 
 
-def _store(state: State, queue: Queue, hold: Hold, push: wire.Push, payload: bytes) -> None:
+def _store(
+    state: EngineState, queue: QueueState, hold: Hold, push: wire.Push, payload: bytes
+) -> None:
     partition = hold.partition
     stamp, lsn = state.stamp(), state.next_lsn(partition)
     part = Part(0, push.count, queue.id, hold=hold.id)
@@ -113,7 +119,7 @@ def _store(state: State, queue: Queue, hold: Hold, push: wire.Push, payload: byt
     hold.names.add((push.producer, push.batch))
 
 
-def reveal(state: State, request: streams.Reveal, to: object) -> None:
+def reveal(state: EngineState, request: pipelines.Reveal, to: object) -> None:
     queue = state.queue(request.queue)
     tokens = set(request.tokens)
     found = [
@@ -139,12 +145,12 @@ def reveal(state: State, request: streams.Reveal, to: object) -> None:
         if state.fences.get(key, -1) < request.batch:
             state.fences[key] = request.batch
             state.overlay.put(layout.named(layout.FENCE, *key), _encode(request.batch))
-    # Nobody may say that nothing was here who does not lead it any more.
+    # Only the current primary may report a partition without stages.
     state.answer(to, wire.Done(count), (), set(request.partitions), sure=True)
 
 
-def _reveal(state: State, queue: Queue, winners: list[Hold]) -> None:
-    """Their batches become as if they were pushed now: part by part, in the order of staging."""
+def _reveal(state: EngineState, queue: QueueState, winners: list[Hold]) -> None:
+    """Publishes the batches of the winners as pushed now: by part, in the order of staging."""
     batches = sorted((hold.record.part, each) for hold in winners for each in hold.pieces)
     for _, batch_handle in batches:
         key = handle.key(batch_handle)
@@ -166,17 +172,17 @@ def _reveal(state: State, queue: Queue, winners: list[Hold]) -> None:
         holds.dissolve(state, hold)
 
 
-def list_stages(state: State, request: streams.ListStages, to: object) -> None:
+def list_stages(state: EngineState, request: pipelines.ListStages, to: object) -> None:
     queue = state.queue(request.queue)
     found = [
         hold.record.token
         for hold in state.holds.of_app((queue.created, request.app))
         if hold.record.number == request.batch
     ]
-    state.answer(to, streams.Tokens(sorted(set(found))))
+    state.answer(to, pipelines.StageTokens(sorted(set(found))))
 
 
-def drop_stages(state: State, request: streams.DropStages, to: object) -> None:
+def drop_stages(state: EngineState, request: pipelines.DropStages, to: object) -> None:
     queue = state.queue(request.queue)
     tokens = set(request.tokens)
     found = [
@@ -187,7 +193,7 @@ def drop_stages(state: State, request: streams.DropStages, to: object) -> None:
     state.jobs.append(_drop(state, found, to))
 
 
-def _drop(state: State, found: list[Hold], to: object) -> Generator[None]:
+def _drop(state: EngineState, found: list[Hold], to: object) -> Generator[None]:
     count = sum(hold.messages for hold in found)
     partitions = {hold.partition for hold in found}
     yield from holds.end(state, found, put_back=False)

@@ -1,9 +1,8 @@
-"""What the verbs work on: queues, touched batches, leases, and the changes of one round.
+"""Engine state shared by all verbs: queues, touched batches, leases, and one round's changes.
 
-A *round* is what the driver does between two looks at the network: many requests, then one atomic
-write of everything they changed, then all the answers. So persist-before-you-send is not a rule
-that each verb must remember: verbs only put changes into the ``overlay`` and answers into
-``answers``.
+A *round* is the driver's work between two polls of the network: many requests, then one atomic
+write of all changes, then all answers. So no verb has to enforce persist-before-you-send: verbs
+only put changes into the ``overlay`` and answers into ``answers``.
 """
 
 from __future__ import annotations
@@ -17,30 +16,31 @@ import msgspec
 from weft.errors import Overloaded, QueueNotFound, StorageFull, StoreDamaged
 from weft.persistence import layout
 from weft.persistence.overlay import Overlay
-from weft.persistence.store import Change, Reader
+from weft.persistence.store import Change, StoreReader
 from weft.proto import wire
 
-from . import handle, head, hold, in_order
-from .batch import Batch
+from . import handle, head, hold, ordered_leases, purged
+from .backpressure import Backpressure, NoBackpressure
+from .batch import TouchedBatch
 from .dedup import First, expiry_slice
-from .ears import Ears, OpenEars
 from .head import Head, Part
 from .hold import AppKey, Holds
-from .idqueue import WHOLE, Entry
 from .lease import Leases
+from .lease_records import LeaseRecords
+from .message_id_queue import WHOLE, IdEntry
 from .payloads import Payloads
-from .queue import Queue, Waiter, created_of
+from .queue import QueueState, Waiter, created_of
 from .timers import Timers
 
 if TYPE_CHECKING:
-    from .app import App
-    from .ledger import Ledger, LedgerKey
+    from .ledger import LedgerKey, SubscriptionLedger
+    from .publisher import Publisher
     from .stage import FenceKey
 
-#: Heads of batches pushed lately, so that a pop that follows closely reads nothing.
+#: Cached heads of recent pushes: a pop soon after the push reads nothing from the store.
 _RECENT_MAX: Final = 8192
-#: Lsns that a partition sets aside with one write of its record: the pushes that take them write
-#: nothing more. A node that takes the partition over goes on after all of them.
+#: Lsns reserved by one write of the partition's record; pushes using a reserved lsn do not write
+#: the record. A new primary of the partition continues after the last reserved lsn.
 LSNS_AHEAD: Final = 1024
 
 
@@ -50,14 +50,14 @@ class Answered(NamedTuple):
     to: object
     answer: wire.AnyAnswer
     payload: Sequence[bytes] = ()
-    #: The partitions it rests on: what was changed or read there must be committed first.
+    #: The partitions changed or read for the answer; their entries must be committed first.
     rests_on: Set[int] = frozenset()
-    #: It says what is not there, or changes nothing: only who still leads them may say it.
+    #: The answer reports an absence, or changes nothing: valid only from the current primary.
     sure: bool = False
 
 
-class Pushed(NamedTuple):
-    """A push that is remembered until its slice expires."""
+class DedupEntry(NamedTuple):
+    """A push in the dedup window, until its time slice expires."""
 
     partition: int
     expires: int
@@ -68,15 +68,15 @@ class Pushed(NamedTuple):
 
 
 class PartitionRecord(msgspec.Struct, array_like=True, frozen=True):
-    """A partition's own state: no lsn after this was given out. (The first field is not used.)"""
+    """A partition's own state: no lsn above `lsn` was assigned. (`epoch` is unused.)"""
 
     epoch: int
     lsn: int
 
 
-class State:
+class EngineState:
     def __init__(
-        self, store: Reader, partitions: int, cache_bytes: int, entropy: Callable[[], int]
+        self, store: StoreReader, partitions: int, cache_bytes: int, entropy: Callable[[], int]
     ) -> None:
         self.overlay = Overlay(store)
         self.partitions = partitions
@@ -85,67 +85,72 @@ class State:
         self.now = 0
         self.last_stamp = 0
         self.full = False
-        #: The partitions that this node leads: only what they hold is in memory.
+        #: The partitions led by this node; memory holds only their contents.
         self.led: set[int] = set()
         self.lsns = [0] * partitions
-        #: The last lsn of each partition that its record has set aside.
+        #: The last lsn reserved by each partition's record.
         self.lsns_aside = [0] * partitions
-        self.queues: dict[str, Queue] = {}
-        self.by_id: dict[int, Queue] = {}
-        self.by_created: dict[int, Queue] = {}
-        #: Queues that were purged or deleted, while what they held is swept away.
-        self.dying: list[Queue] = []
-        #: Batches of queues that this node does not know, by what it would have to know: either
-        #: the queue is gone, or its record has not come yet.
-        self.strays: dict[int, list[tuple[Batch, Part]]] = {}
-        #: What was pushed lately to queues that this node does not know, by `created`.
-        self.stray_pushes: dict[int, list[Pushed]] = {}
-        self.touched: dict[int, Batch] = {}
+        self.queues: dict[str, QueueState] = {}
+        self.by_id: dict[int, QueueState] = {}
+        self.by_created: dict[int, QueueState] = {}
+        #: Purged or deleted queues whose messages a sweep job is still removing.
+        self.dying: list[QueueState] = []
+        #: Number of running jobs which remove batches found dead by recovery.
+        self.removing = 0
+        #: Batches of unknown queues, by queue id: either the queue is deleted, or the queue's
+        #: record has not arrived yet.
+        self.orphans: dict[int, list[tuple[TouchedBatch, Part]]] = {}
+        #: Dedup entries of queues unknown to this node, by `created`.
+        self.stray_pushes: dict[int, list[DedupEntry]] = {}
+        self.touched: dict[int, TouchedBatch] = {}
         self.recent: OrderedDict[int, Head] = OrderedDict()
         self.payloads = Payloads(self._load_payload, cache_bytes)
         self.leases = Leases()
+        self.lease_records = LeaseRecords()
         self.holds = Holds()
-        self.ledgers: dict[LedgerKey, Ledger] = {}
-        self.apps: dict[AppKey, App] = {}
-        #: The last batch of an app that was revealed on a partition.
+        self.ledgers: dict[LedgerKey, SubscriptionLedger] = {}
+        self.apps: dict[AppKey, Publisher] = {}
+        #: The last batch of an app revealed on a partition.
         self.fences: dict[FenceKey, int] = {}
-        #: Ledgers and apps with something to tell the partitions.
+        #: Ledgers and apps with decisions not yet carried out on all partitions.
         self.owing: set[LedgerKey] = set()
         self.publishing: set[AppKey] = set()
-        #: Queues (`created`) of subscriptions or apps that are gone, or not heard of yet.
+        #: Unknown queues (`created`) of subscriptions or apps: deleted, or not received yet.
         self.ownerless: set[int] = set()
         self.waiters: dict[int, Waiter] = {}
-        self.waiting: dict[object, Waiter] = {}  # the same, by who waits
+        self.waiting: dict[object, Waiter] = {}  # the same, by caller
         self.waiter_timers = Timers()
-        self.ears: Ears = OpenEars()
-        #: Queues with something for who waits and is deaf, by ear, in the order of their turns.
-        self.passed: dict[int, dict[str, None]] = {}
+        self.backpressure: Backpressure = NoBackpressure()
+        #: Queues with ready messages for pops deferred by backpressure, by connection, in order.
+        self.deferred: dict[int, dict[str, None]] = {}
         self.delay_timers = Timers()  # by queue id
-        #: Long work, done a step per round.
+        #: Long-running jobs; the engine runs one step of each per round.
         self.jobs: deque[Generator[None]] = deque()
-        # One round:
+        # State of one round:
         self.answers: list[Answered] = []
-        self.dirty: dict[int, Batch] = {}
-        self.grown: set[int] = set()  # partitions that have given out all that was set aside
-        self.stirred: dict[int, Queue] = {}  # queues that may have something for who waits
-        self.risen: set[str] = set()  # queues that have something and nobody who waits for it here
-        self.lent_in_order: set[Queue] = set()  # ordered queues whose leases have changed
-        self.barriers: set[int] = set()  # partitions whose state was read and must still be ours
+        self.dirty: dict[int, TouchedBatch] = {}
+        self.grown: set[int] = set()  # partitions with no reserved lsns left
+        #: Queues which may have messages for waiting pops.
+        self.ready_queues: dict[int, QueueState] = {}
+        #: Queues with ready messages left after the waiting pops of this node were served.
+        self.became_ready: set[str] = set()
+        self.lent_in_order: set[QueueState] = set()  # ordered queues with changed leases
+        self.barriers: set[int] = set()  # partitions read; this node must still lead them
 
     # --- time, numbers --------------------------------------------------------------------
 
     def stamp(self) -> int:
-        """A time in microseconds that no earlier stamp of this node had."""
+        """A unique time in microseconds, greater than every earlier stamp of this node."""
         self.last_stamp = max(self.now, self.last_stamp + 1)
         return self.last_stamp
 
     @property
     def catalogue(self) -> int:
-        """The partition that holds the queues' own records: the one after the last."""
+        """The partition of the queue records, numbered after the last data partition."""
         return self.partitions
 
     def share(self, most: int) -> int:
-        """This node's part of a limit on a whole queue: as much as it leads of the partitions."""
+        """This node's share of a queue-wide limit, in proportion to the partitions led."""
         led = len(self.led) - (self.catalogue in self.led)
         return -(-most * led // self.partitions)
 
@@ -166,7 +171,7 @@ class State:
 
     # --- queues ---------------------------------------------------------------------------
 
-    def queue(self, name: str) -> Queue:
+    def queue(self, name: str) -> QueueState:
         found = self.queues.get(name)
         if found is None:
             raise QueueNotFound(
@@ -192,7 +197,7 @@ class State:
         return head.decode(data)
 
     def look(self, key: int) -> Head:
-        """As `head_of`, of a batch that stays as it is."""
+        """Like `head_of`, but for reading only: the head stays cached."""
         batch = self.touched.get(key)
         if batch is not None:
             return batch.stored()
@@ -200,30 +205,30 @@ class State:
         self.remember(key, found)
         return found
 
-    def touch(self, batch_handle: int) -> Batch:
-        """The batch behind a handle, from now on in memory."""
+    def touch(self, batch_handle: int) -> TouchedBatch:
+        """The batch of a handle, loaded into memory."""
         key = handle.key(batch_handle)
         batch = self.touched.get(key)
         if batch is None:
-            batch = self.touched[key] = Batch(batch_handle, self.head_of(key))
+            batch = self.touched[key] = TouchedBatch(batch_handle, self.head_of(key))
         return batch
 
-    def part(self, entry: Entry) -> tuple[Batch, Part]:
-        """What an entry stands for, removed from its batch."""
+    def part(self, entry: IdEntry) -> tuple[TouchedBatch, Part]:
+        """The batch and the part of an entry; removes the part from the batch."""
         batch = self.touch(entry.handle)
         return batch, batch.parts.pop(0 if entry.first == WHOLE else entry.first)
 
-    def changed(self, batch: Batch) -> None:
-        """Its head is written at the end of the round, or all of it deleted if nothing lives."""
+    def changed(self, batch: TouchedBatch) -> None:
+        """Marks a batch dirty: `take_writes` writes the head, or deletes an empty batch."""
         self.dirty[handle.key(batch.handle)] = batch
 
-    def wait(self, queue: Queue, batch: Batch, part: Part) -> None:
-        """Puts a part into a queue's lists: it is ready, or delayed; or into its hold."""
+    def wait(self, queue: QueueState, batch: TouchedBatch, part: Part) -> None:
+        """Lists a part in the queue as ready or delayed, or adds a held part to its hold."""
         batch.parts[part.first] = part
         if part.hold:
             hold.attach(self, queue, batch, part)
             return
-        entry = Entry(batch.handle, part.first)
+        entry = IdEntry(batch.handle, part.first)
         queue.bytes += batch.share(part.first, part.count)
         if part.due > self.now:
             queue.delayed += part.count
@@ -232,16 +237,20 @@ class State:
         else:
             queue.ready += part.count
             queue.ids.add_returned(batch.head.priority, entry)
-            self.stirred[queue.id] = queue
+            self.ready_queues[queue.id] = queue
 
-    def delay(self, queue: Queue) -> None:
-        """Sees to it that the queue is looked at when its next delayed part is due."""
+    def delay(self, queue: QueueState) -> None:
+        """Sets the queue's timer to the due time of its next delayed part."""
         due = queue.ids.next_due()
         if due is not None:
             self.delay_timers.set(queue.id, due)
 
-    def _write_batch(self, key: int, batch: Batch) -> None:
+    def _write_batch(self, key: int, batch: TouchedBatch) -> None:
         partition, lsn = handle.split_key(key)
+        if batch.purged:
+            name = batch.head.producer, batch.head.batch
+            purged.write(self.overlay, self.now, partition, *name, batch.purged)
+            batch.purged = 0
         if not batch.gone:
             self.overlay.put(layout.head(partition, lsn), head.encode(batch.stored()))
             if self.is_set_aside(batch):
@@ -251,16 +260,16 @@ class State:
         self.payloads.drop(key)
         self.overlay.delete(layout.head(partition, lsn))
         self.overlay.delete(layout.body(partition, lsn))
-        self._bury(partition, batch.head)
+        self._write_dedup_record(partition, batch.head)
 
-    def is_set_aside(self, batch: Batch) -> bool:
-        """Whether all of it is held, so that nothing but its holds knows of it."""
+    def is_set_aside(self, batch: TouchedBatch) -> bool:
+        """True if holds have all messages of the batch, so only the holds refer to the batch."""
         return not batch.leases and all(
             part.hold and part.queue in self.by_id for part in batch.parts.values()
         )
 
-    def _bury(self, partition: int, dead: Head) -> None:
-        """A batch that is gone is remembered until its dedup window has passed."""
+    def _write_dedup_record(self, partition: int, dead: Head) -> None:
+        """Records a removed batch until its dedup window ends."""
         created = created_of(dead.queue)
         queue = self.by_created.get(created)
         window_ms = queue.settings.dedup_window_ms if queue is not None else 0
@@ -291,13 +300,15 @@ class State:
         self.answers.append(Answered(to, answer, payload, rests_on, sure))
 
     def take_writes(self) -> list[Change]:
-        """Everything that changed in this round, to be written at once."""
+        """All changes of this round, to be written atomically."""
         for key, batch in self.dirty.items():
             self._write_batch(key, batch)
         self.dirty.clear()
         for queue in self.lent_in_order:
-            in_order.write(self, queue)
+            ordered_leases.write(self, queue)
         self.lent_in_order.clear()
+        if self.lease_records.dirty:
+            self.lease_records.write(self)
         if self.grown:
             self._set_lsns_aside()
         return self.overlay.take()

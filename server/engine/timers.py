@@ -1,8 +1,8 @@
-"""Timers by key: one heap, lazily cleaned.
+"""Timers by key: one heap with lazy deletion.
 
-A timer that is set again or cleared leaves its old entry in the heap; the entry is skipped when it
-comes up. When dead entries outnumber living ones the heap is rebuilt, so its size follows what is
-alive even when every timer is long and nearly all are cleared early (leases are like that).
+A timer reset or cleared leaves its old entry in the heap; the stale entry is skipped when due. When
+stale entries outnumber live entries, the heap is rebuilt. So the heap size follows the number of
+live timers, even when every timer is long and nearly all are cleared early (as with leases).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Timers:
         return len(self._when)
 
     def set(self, key: int, when: int) -> None:
-        """When `key` comes up. An entry that would come up earlier already is kept and moved on."""
+        """Sets the timer of `key`. An earlier heap entry stays, and is rescheduled when due."""
         before = self._when.get(key)
         self._when[key] = when
         if before is None or when < before:
@@ -34,11 +34,11 @@ class Timers:
         self._when.pop(key, None)
 
     def when(self, key: int, otherwise: int) -> int:
-        """When `key` comes up, if it is set."""
+        """The time of `key`, or `otherwise` if not set."""
         return self._when.get(key, otherwise)
 
     def next(self) -> int | None:
-        """When something next comes up. Dead entries at the front go, or each would be a look."""
+        """The time of the next timer. Removes stale entries, which would cause wake-ups in vain."""
         heap = self._heap
         while heap:
             due, key = heap[0]
@@ -46,12 +46,12 @@ class Timers:
             if when == due:
                 return due
             heapq.heappop(heap)
-            if when is not None:  # it was set to a later time since
+            if when is not None:  # the timer was reset to a later time
                 heapq.heappush(heap, (when, key))
         return None
 
     def fire(self, now: int, limit: int) -> list[int]:
-        """Up to `limit` keys whose time has come, earliest first; they are cleared."""
+        """Clears and returns up to `limit` due keys, earliest first."""
         due: list[int] = []
         heap = self._heap
         while heap and heap[0][0] <= now and len(due) < limit:
@@ -62,6 +62,6 @@ class Timers:
             if when <= now:
                 del self._when[key]
                 due.append(key)
-            else:  # it was set to a later time since
+            else:  # the timer was reset to a later time
                 heapq.heappush(heap, (when, key))
         return due

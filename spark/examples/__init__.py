@@ -1,1 +1,1 @@
-"""Pipelines to start from."""
+"""Example pipelines."""

@@ -4,12 +4,12 @@
     python spark/examples/clicks.py --master spark://HOST:7077  # the same on a Spark cluster
     python spark/examples/clicks.py --servers HOST:7700         # with nodes that run already
 
-Two queries. The first reads clicks as they were pushed, oldest first, a few thousand at a time,
-counts them by minute and page behind a watermark, and writes each count that is final into the
-queue `hits`, exactly once. The second keeps what comes out of `hits` as Parquet. At the end the
-counts are added up and compared with the clicks that went in, and drawn.
+The example runs two queries. The first reads clicks, oldest push first, a few thousand at a time,
+counts them by minute and page behind a watermark, and writes each final count into the queue
+`hits`, exactly once. The second stores the messages of `hits` as Parquet. At the end the program
+compares the sum of the counts with the number of clicks, and draws the counts.
 
-On a Spark cluster `--out` must be a place that all of its machines see, and so must the nodes be.
+On a Spark cluster, all machines must be able to access `--out` and the nodes.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ from weft.spark import LagListener, register
 from weft.testing import cluster
 
 PAGES = ("home", "search", "item", "basket", "pay")
-#: How late a click may be pushed, and how long a minute's count waits for it.
+#: How late a click may be pushed, and how long the count of a minute waits for late clicks.
 LATE_S, WATERMARK_S = 30.0, 120.0
 BATCH = 1000
 
 
 def clicks(count: int, minutes: int, seed: int) -> Iterator[bytes]:
-    """Made-up clicks, busier towards the middle, pushed up to LATE_S after they were made."""
+    """Generates clicks, busier towards the middle, pushed up to LATE_S after their time."""
     rng = random.Random(seed)
     begin = datetime.now(UTC).replace(second=0, microsecond=0) - timedelta(minutes=minutes)
     made = (rng.triangular(0, 60 * minutes) for _ in range(count))
     pushed = sorted((at + rng.uniform(0, LATE_S), at) for at in made)
     for _, at in pushed:
         yield _click(begin + timedelta(seconds=at), rng.randrange(500), rng.choice(PAGES))
-    # Only a later click makes Spark believe that a minute is over.
+    # Only a later click makes Spark close a minute.
     yield _click(begin + timedelta(minutes=minutes, seconds=2 * WATERMARK_S), 0, "end")
 
 
@@ -66,7 +66,7 @@ def push_all(client: weft.Client, queue: str, bodies: Iterator[bytes]) -> int:
 
 
 def per_minute(events: DataFrame) -> DataFrame:
-    """Clicks by minute and page; a count is given once, when its minute is surely over."""
+    """Counts clicks by minute and page; each count is emitted once, when its minute is over."""
     click = f.from_json(f.col("value").cast("string"), "at TIMESTAMP, user INT, page STRING")
     return (
         events.select(click.alias("click"))
@@ -136,11 +136,11 @@ def plot(rows: list[tuple[datetime, int]], file: Path) -> bool:
 
 
 def session(master: str) -> SparkSession:
-    # The Python that executors start is this one, which has weft and Arrow.
+    # Executors must start the same Python, which has weft and Arrow.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName("clicks").master(master)
     settings = {
-        "spark.python.daemon.module": "weft.spark.daemon",  # Python workers start quicker
+        "spark.python.daemon.module": "weft.spark.daemon",  # Python workers start faster
         "spark.sql.shuffle.partitions": "2",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -152,7 +152,7 @@ def session(master: str) -> SparkSession:
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     spark.conf.set("spark.sql.session.timeZone", "UTC")
-    register(spark)  # from a clone; where weft was installed from a wheel, Spark finds it itself
+    register(spark)  # needed in a clone; Spark finds weft by itself if installed from a wheel
     return spark
 
 

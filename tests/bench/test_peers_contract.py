@@ -1,6 +1,6 @@
-"""Every system's client does what the benchmark believes it does, against its real server.
+"""Every system's client behaves as the benchmark assumes, against its real server.
 
-A system whose server or client is not on this machine is skipped; nothing is installed by a test.
+A system without its server or client on this machine is skipped; tests install nothing.
 """
 
 from __future__ import annotations

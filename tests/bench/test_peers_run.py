@@ -1,4 +1,4 @@
-"""The benchmark as a program: a small run leaves its record, and an interrupted one no process."""
+"""The benchmark as a program: a small run leaves its record, an interrupted one no process."""
 
 from __future__ import annotations
 
@@ -96,6 +96,6 @@ def servers_in(data: Path) -> list[int]:
                 line = (entry / "cmdline").read_bytes()
             except (FileNotFoundError, ProcessLookupError):
                 continue
-            if str(data).encode() in line and b"tethered" in line:
+            if str(data).encode() in line and b"child_node" in line:
                 found.append(int(entry.name))
     return found

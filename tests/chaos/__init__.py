@@ -1,5 +1,6 @@
 """Real clusters under real faults and load: ``python -m tests.chaos --help``.
 
-A *run* starts a cluster of node processes, sets producers and consumers on it, lets one *scenario*
-do its harm, waits until all is well again, drains the queue, and judges what everybody wrote down.
+A *run* starts a cluster of node processes, runs producers and consumers against it, lets one
+*scenario* inject its faults, waits until the cluster has recovered, drains the queue, and checks
+the journals of all processes.
 """

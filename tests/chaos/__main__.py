@@ -1,6 +1,6 @@
 """Runs scenarios against real clusters under load: one line for each run, then a table.
 
-Nothing acknowledged may be lost, nothing come back after its ack was confirmed, nothing be stored
+No acknowledged message may be lost, none delivered again after its ack was confirmed, none stored
 twice; and where a node fails, no producer may wait for more than three seconds.
 """
 
@@ -27,7 +27,7 @@ from .table import good, markdown, summary
 
 
 def main() -> int:
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started is ended
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that child processes are ended
     asked = _arguments()
     names: list[str] = asked.scenario or list(SCENARIOS)
     reason = why_not() if any(SCENARIOS[name].hosts for name in names) else ""
@@ -37,7 +37,7 @@ def main() -> int:
         names = [name for name in names if name not in left_out]
     asked.keep.mkdir(parents=True, exist_ok=True)
     outcomes: list[Outcome] = []
-    for number in range(asked.runs):  # in turns: whatever else the machine does hits all alike
+    for number in range(asked.runs):  # in turns: other load affects all scenarios alike
         for name in names:
             seed = secrets.randbelow(1 << 31) if asked.seed is None else asked.seed + number
             folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=asked.keep))

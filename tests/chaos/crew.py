@@ -1,7 +1,7 @@
-"""The processes of the load: started together, replaced when they die on purpose, ended together.
+"""The load processes: started together, replaced after a planned death, ended together.
 
 From the moment of the fault on, leases may be void at any time: a failover voids them, and so does
-every move of a primary that puts things right again. The crew notes that for the checker.
+every later move of a primary. The crew records restarts for the checker.
 """
 
 from __future__ import annotations
@@ -20,13 +20,16 @@ import msgspec
 from tests.chaos.worker import DIED, Pace
 from tests.total_queue import History
 
-#: Who works: two of each through the Python client, one of each over plain gRPC.
+#: The load: two of each role through the Python client, one of each over plain gRPC.
 CREW: Final = (
     "producer", "producer", "consumer", "consumer", "plain-producer", "plain-consumer",
 )  # fmt: skip
 PACE: Final = Pace()
+#: The crew of a scenario in which workers hold messages, and its slower producers.
+HOLD_CREW: Final = ("producer", "plain-producer", "consume-holder", "work-holder", "plain-holder")
+HOLD_PACE: Final = Pace(pause_s_max=1.5)
 BEGIN_S_MAX: Final = 200.0
-#: A client's own patience is half a minute; the rest is for a busy machine.
+#: A client's own timeout is half a minute; the rest is for a busy machine.
 END_S_MAX: Final = 150.0
 _LOOK_S: Final = 0.1
 
@@ -56,7 +59,7 @@ class Crew:
         self._watcher = threading.Thread(target=self._watch, name="crew", daemon=True)
 
     def begin(self) -> None:
-        """Returns when every producer has had a push acknowledged."""
+        """Start the load; return when every producer has had a push acknowledged."""
         for number, role in enumerate(self.roles):
             self._hire(role, number)
         self._watcher.start()
@@ -68,7 +71,7 @@ class Crew:
             time.sleep(_LOOK_S)
 
     def end(self) -> None:
-        """Everybody finishes what he is doing."""
+        """Let every worker finish its current step."""
         self._over.set()
         self._watcher.join()
         for hand in self._hands:

@@ -1,4 +1,4 @@
-"""What one process did and saw, in a file: it outlives the process, however that one ends.
+"""The journal of one process, in a file that survives any end of the process.
 
 Times are the machine's monotonic clock, which all processes share.
 """
@@ -23,7 +23,7 @@ class Journal(History):
         self.counts: Counter[str] = Counter()
 
     def flush(self) -> None:
-        """All that was noted since the last time is in the file when this returns."""
+        """Write all events since the last flush to the file."""
         lines = b"".join(msgspec.json.encode(event) + b"\n" for event in self.events)
         self.events.clear()
         if lines:
@@ -36,7 +36,7 @@ class Journal(History):
 
 
 def counts_of(path: Path) -> Path:
-    """Where the counts of a journal stand."""
+    """The file with the counts of a journal."""
     return path.with_suffix(".counts")
 
 

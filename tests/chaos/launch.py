@@ -1,4 +1,4 @@
-"""A run in a process of its own, so that what it leaves behind ends with it."""
+"""A run in a separate process, so that leftovers end with the process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RUN_S_MAX: Final = 500.0
 
 
 def one_run(name: str, seed: int, folder: Path, *, quick: bool) -> Outcome:
-    """Whatever happens to it, it has an outcome."""
+    """Run a scenario; always return an outcome, also after a crash or a timeout."""
     words = [sys.executable, "-m", "tests.chaos.run", name, str(seed), str(folder)]
     with subprocess.Popen(
         [*words, "--quick"] if quick else words, stdout=subprocess.PIPE, text=True
@@ -26,7 +26,7 @@ def one_run(name: str, seed: int, folder: Path, *, quick: bool) -> Outcome:
         except subprocess.TimeoutExpired:
             return Outcome(scenario=name, seed=seed, failure=f"no end after {RUN_S_MAX:.0f} s")
         finally:
-            process.terminate()  # it takes its nodes and networks with it
+            process.terminate()  # ends its nodes and networks, too
     try:
         return msgspec.json.decode(said.splitlines()[-1], type=Outcome)
     except (IndexError, msgspec.DecodeError):

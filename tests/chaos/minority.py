@@ -1,7 +1,7 @@
 """A node that is cut off from the others, seen by a client that still reaches it.
 
-``python -m tests.chaos.minority FOLDER`` prints what the node said, as one line of JSON. It needs
-the clients' network for itself, and so a process of its own.
+``python -m tests.chaos.minority FOLDER`` prints the node's answers as one line of JSON. The program
+moves into the clients' network, and so needs a separate process.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import weft
 from tests.process.wire_client import Refused, Silence, WireClient
-from weft.client.cluster import ClusterCalls
+from weft.client.admin.cluster import ClusterCalls
 from weft.dht import placement
 from weft.proto import wire
 
@@ -24,10 +24,10 @@ from .stage import Stage, host_of, stage
 QUEUE: Final = "minority"
 BEFORE: Final = 120
 TRIES: Final = 10
-#: How long an answer is waited for: an acknowledgement takes milliseconds.
+#: How long to wait for an answer: an acknowledgement takes milliseconds.
 PATIENCE_MS: Final = 300
 CUT: Final = 0
-#: Until the others have gone on without it, and have given out all that there is.
+#: Until the others have failed over, and have delivered all messages.
 FAILOVER_S_MAX: Final = 100.0
 
 
@@ -63,14 +63,14 @@ def _cut_off(scene: Stage) -> dict[str, Any]:
 
 
 def _led(scene: Stage) -> set[int]:
-    """The partitions that the node leads now, and believes to lead when it is cut off."""
+    """The partitions that the node leads now, and believes to lead when cut off."""
     places = ClusterCalls(scene.cluster.servers).places().places[:-1]
     name = scene.cluster.node(CUT).id
     return {number for number, place in enumerate(places) if place.sync[0] == name}
 
 
 def _push(client: WireClient, led: set[int], number: int) -> str:
-    """What it says to a push to a partition that it led."""
+    """The node's answer to a push to a partition that it led."""
     batch = next(n for n in range(number * 10_000, 1 << 40) if placement.of_batch(1, n, 256) in led)
     payload = wire.encode(wire.Payload([b"late %d" % number]))
     try:
@@ -83,7 +83,7 @@ def _push(client: WireClient, led: set[int], number: int) -> str:
 
 
 def _drain(scene: Stage, numbers: list[int]) -> int:
-    """Pops and acks all that these nodes hold."""
+    """Pop and ack all messages that these nodes hold."""
     acked = 0
     for number in numbers:
         with WireClient(scene.cluster.node(number).zmq) as client:
@@ -91,7 +91,7 @@ def _drain(scene: Stage, numbers: list[int]) -> int:
                 while loans := client.pop(QUEUE, 1000):
                     acked += client.ack(QUEUE, [loan.receipt() for loan in loans]).done
             except (Silence, Refused):
-                continue  # it is not ready, or not any more: what it lent comes again
+                continue  # not ready, or not any more: leased messages are delivered again
     return acked
 
 

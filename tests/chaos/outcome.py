@@ -1,4 +1,4 @@
-"""What came out of a run, and how it is judged."""
+"""The outcome of a run, and its verdict."""
 
 from __future__ import annotations
 
@@ -11,28 +11,29 @@ import msgspec
 
 from tests.total_queue import EXAMPLES_MAX, Event, History, Kind, check
 
+from . import hold
 from .journal import acknowledged_at, load_counts
 from .scenario import SCENARIOS
 
-#: A failover must be over by then, for every producer.
+#: Upper bound of a failover, for every producer.
 PAUSE_S_MAX: Final = 3.0
 
 
 class Outcome(msgspec.Struct, kw_only=True):
     scenario: str
     seed: int
-    #: Why the run itself failed; "" if it came to its end.
+    #: Why the run itself failed; "" if it completed.
     failure: str = ""
     counts: dict[str, int] = {}
-    #: By the checker's name for it: all of them, as the checker says them.
+    #: All violations, by the checker's name for them.
     violations: dict[str, list[str]] = {}
     #: The longest time without an acknowledged push, of any producer, from the fault on.
     pause_s: float = 0.0
-    #: The same for the producer that speaks plain gRPC.
+    #: The same for the producer that uses plain gRPC.
     plain_pause_s: float = 0.0
     #: Errors that an application saw.
     errors: int = 0
-    #: From the fault until all was settled again.
+    #: From the fault until the cluster was settled again.
     fault_s: float = 0.0
     total_s: float = 0.0
     notes: list[str] = []
@@ -43,7 +44,7 @@ class Outcome(msgspec.Struct, kw_only=True):
 
     @property
     def slow(self) -> bool:
-        """Whether somebody waited for longer than a failover may take."""
+        """True if a producer waited for longer than a failover may take."""
         pause_s = max(self.pause_s, self.plain_pause_s)
         return SCENARIOS[self.scenario].failover and pause_s >= PAUSE_S_MAX
 
@@ -76,8 +77,11 @@ class Outcome(msgspec.Struct, kw_only=True):
 def judge(
     outcome: Outcome, history: History, journals: list[Path], disturbed: tuple[float, float]
 ) -> None:
-    """Joins what everybody wrote down, and looks what is wrong with it. From when to when the
-    cluster was `disturbed`, leads may move at any moment, and what they lent comes again."""
+    """Join all journals and check them.
+
+    While the cluster was `disturbed` (start, end), leads may move at any moment, and leased
+    messages may be delivered again.
+    """
     joined = History.load(*journals)
     joined.events += history.events
     began, ended = disturbed
@@ -90,6 +94,8 @@ def judge(
     outcome.counts = dict(verdict.counts)
     outcome.violations = {what: found for what, found in verdict.violations() if found}
     counts = load_counts(journals)
+    if SCENARIOS[outcome.scenario].holds:
+        outcome.violations |= hold.violations(joined.events, counts)
     outcome.errors = counts.pop("errors", 0)
     outcome.counts.update(counts)
 

@@ -1,7 +1,7 @@
-"""One run, in a process of its own: ``python -m tests.chaos.run SCENARIO SEED FOLDER [--quick]``.
+"""One run, in a separate process: ``python -m tests.chaos.run SCENARIO SEED FOLDER [--quick]``.
 
-It prints its outcome as one line of JSON. What it leaves in the folder (journals, logs, the nodes'
-data) tells what happened when something is wrong.
+Prints its outcome as one line of JSON. The folder keeps journals, logs and the nodes' data for the
+analysis of a failure.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ import msgspec
 import weft
 from tests.process.load import name_of
 from tests.total_queue import History
-from weft.client.queue_sync import Queue
+from weft.client.sync_queue import Queue
 
-from .crew import Crew
+from .crew import HOLD_CREW, HOLD_PACE, Crew
 from .outcome import Outcome, judge, longest_pause
 from .scenario import FAULT_S, FAULT_S_QUICK, SCENARIOS, Scenario
 from .stage import Stage, stage
@@ -46,7 +46,7 @@ def run(scenario: Scenario, seed: int, folder: Path, *, quick: bool) -> Outcome:
         with stage(folder, scenario.nodes, hosts=scenario.hosts, rng=rng, fault_s=fault_s) as scene:
             notes = scene.notes
             _play(scenario, scene, folder, outcome)
-    except Exception:  # whatever it is, it is this run's outcome
+    except Exception:  # any exception is this run's outcome
         outcome.failure = traceback.format_exc()
     outcome.notes = notes
     outcome.total_s = time.monotonic() - start
@@ -58,6 +58,8 @@ def _play(scenario: Scenario, scene: Stage, folder: Path, outcome: Outcome) -> N
     with weft.connect(scene.cluster.servers) as client:
         client.create_queue(QUEUE)
     crew = Crew(folder, QUEUE, scene.cluster.servers, history)
+    if scenario.holds:
+        crew.roles, crew.pace = HOLD_CREW, HOLD_PACE
     try:
         scene.note("queue made")
         crew.begin()
@@ -84,7 +86,7 @@ def _play(scenario: Scenario, scene: Stage, folder: Path, outcome: Outcome) -> N
 
 
 def drain(servers: Sequence[str], history: History, queues: Sequence[str]) -> None:
-    """Pops and acks until the queues hold nothing; leases of those who died have to end first."""
+    """Pop and ack until the queues are empty; leases of dead workers have to expire first."""
     end = time.monotonic() + DRAIN_S_MAX
     with weft.connect(list(servers)) as client:
         for queue in map(client.queue, queues):
@@ -93,7 +95,7 @@ def drain(servers: Sequence[str], history: History, queues: Sequence[str]) -> No
 
 
 def _drained(queue: Queue, history: History) -> bool:
-    """Takes what is there; whether there is nothing any more, lent or delayed either."""
+    """Take the available messages; True if none is left, leased or delayed either."""
     began = time.monotonic()
     messages = queue.pop_many(1000, wait_ms=100, lease_ms=_DRAIN_LEASE_MS)
     for message in messages:
@@ -107,14 +109,14 @@ def _drained(queue: Queue, history: History) -> bool:
     history.ack_attempted(*names)
     try:
         queue.ack_many(messages)
-    except weft.LeaseLost:  # the lead of a partition was moved just then: those come again
+    except weft.LeaseLost:  # a lead moved just then: the messages are delivered again
         return False
     history.ack_confirmed(*names)
     return False
 
 
 def main() -> int:
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started is ended
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that child processes are ended
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("scenario", choices=SCENARIOS)
     parser.add_argument("seed", type=int)

@@ -1,20 +1,19 @@
-"""What a node takes of its machine, again and again, and whether that stays flat.
+"""Samples of a node's resource usage, and whether the usage stays flat.
 
-A *life* is one process, from its start to its end. Two things are compared:
+A *life* is one process, from its start to its end. Two comparisons:
 
-- *within* a life that is long enough: the first half of what follows the warm-up with the second;
+- *within* a life that is long enough: the first half of the time after the warm-up with the second;
 - *across* the lives of one node (and of the nodes that joined and left), at the same age: the
   earlier half of the lives with the later half, of those that began after the warm-up.
 
-Caches and allocators fill up in the beginning, hence the warm-up, which has a name: `WARM_UP_S`.
+Caches and allocators fill up in the beginning, hence the warm-up, `WARM_UP_S`. All comparisons are
+of medians. Memory is `RssAnon` without LevelDB's write buffer, which is a sawtooth: the buffer
+grows to 32 MiB and is then freed, at the soak's rate in a quarter of an hour. The size of the
+buffer can be seen on disk: LevelDB's log, times the memory that a byte of the log takes, which
+`buffer_factor` reads from the slopes of the sawtooth. After a tooth the allocator keeps the memory
+for a minute or two and then frees or reuses it: too short to affect a half's median.
 
-All comparisons are of medians. Memory is `RssAnon` without LevelDB's write buffer, which draws a
-saw: it grows to 32 MiB and is then given back, at the soak's rate in a quarter of an hour. How
-large it is can be seen on disk: it is LevelDB's log, times what a byte of that takes in memory,
-which `buffer_factor` reads from the saw's slopes. After a tooth the allocator keeps the room for a
-minute or two and then lets go of it, or uses it again: too short for a half's median to see it.
-
-``python -m tests.chaos.samples FILE`` judges what a soak has left as JSON.
+``python -m tests.chaos.samples FILE`` judges the JSON file of a soak.
 """
 
 from __future__ import annotations
@@ -32,11 +31,10 @@ import msgspec
 SAMPLE_S: Final = 2.0
 #: Longer than a dedup window (five minutes): until then a steady load makes a node grow.
 WARM_UP_S: Final = 600.0
-#: Growth that is still flat. Of descriptors there are few, so that a handful is no growth.
+#: Growth that still counts as flat. There are few descriptors, so a handful is not growth.
 GROWTH_MAX: Final = 0.05
 FDS_SLACK: Final = 3
-#: A life shorter than this says nothing; and within itself one whose halves are shorter than a
-#: tooth of the saw.
+#: A shorter life is not judged; nor is a life within itself if its halves are shorter than a tooth.
 LIFE_S_MIN: Final = 20.0
 HALF_S_MIN: Final = 1200.0
 
@@ -44,18 +42,18 @@ HALF_S_MIN: Final = 1200.0
 class Sample(msgspec.Struct, frozen=True, array_like=True):
     #: Seconds since the soak began.
     at: float
-    #: "node 0", or "joiner" for one that joins and leaves.
+    #: "node 0", or "joiner" for a node that joins and leaves.
     group: str
     life: int
     rss_anon_kib: int
     fds: int
     threads: int
-    #: LevelDB's log, which is what its write buffer holds.
+    #: LevelDB's log: as large as the content of the write buffer.
     log_kib: int
 
 
 def look(at: float, group: str, life: int, pid: int, data: Path) -> Sample | None:
-    """None when the process is gone, or going."""
+    """A sample of the process, or None when the process has exited or is exiting."""
     try:
         with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as status:
             lines = dict(line.split(":", 1) for line in status if ":" in line)
@@ -105,7 +103,7 @@ def judge(
         for number, life in lives.items():
             if _length(life) >= warm_up_s + 2 * half_s_min:
                 found += _within(figures, f"{group}, life {number}", life, warm_up_s)
-        # Who was there from the start began with nothing to recover.
+        # Nodes that ran from the start had nothing to recover.
         later = [
             life
             for life in lives.values()
@@ -118,13 +116,13 @@ def judge(
 
 _FDS: Final = "descriptors"
 Figures = Sequence[tuple[str, Callable[[Sample], float]]]
-#: A slope is taken over so many samples, and so much more log.
+#: Samples per slope, and the least growth of the log over them.
 _SLOPE_SAMPLES: Final = 30
 _SLOPE_KIB_MIN: Final = 256
 
 
 def buffer_factor(samples: Sequence[Sample]) -> float:
-    """What a byte of LevelDB's log takes in memory: the median slope of the longest life."""
+    """Memory per byte of LevelDB's log: the median slope of the longest life."""
     lives: dict[tuple[str, int], list[Sample]] = {}
     for sample in samples:
         lives.setdefault((sample.group, sample.life), []).append(sample)

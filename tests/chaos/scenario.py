@@ -1,7 +1,7 @@
-"""The scenarios: each does its harm to a settled cluster under load, and puts things right again.
+"""The scenarios: each injects faults into a settled cluster under load, and repairs them.
 
-Those that are a *failover* must go on within the promised pause: what is asked of a node that is
-gone is done by another one.
+A *failover* scenario must continue within the promised pause: another node serves the requests
+meant for the failed node.
 """
 
 from __future__ import annotations
@@ -27,12 +27,14 @@ class Scenario:
     #: On hosts that can be cut off from each other.
     hosts: bool = False
     failover: bool = True
+    #: Workers hold each message for seconds, and none may be processed twice.
+    holds: bool = False
 
 
 def _kill(stage: Stage, victim: int) -> None:
     stage.note(f"kill -9 of node {victim}")
     stage.cluster.kill(victim)
-    stage.settled("without it")
+    stage.recovered("without it")
     stage.cluster.start(victim)
     stage.settled("with it")
 
@@ -109,12 +111,35 @@ def rolling(stage: Stage) -> None:
         stage.settled("with it")
 
 
+#: Seconds between one SIGTERM and the next when all nodes are stopped.
+STOP_GAPS_S: Final = (0.0, 0.0, 0.05, 0.3, 0.7, 2.0)
+
+
+def stop_all(stage: Stage) -> None:
+    gap_s, absent = stage.rng.choice(STOP_GAPS_S), stage.any_node()
+    order = stage.rng.sample(range(stage.nodes), stage.nodes)
+    for number in order:
+        stage.cluster.node(number).ask_to_stop()
+        time.sleep(gap_s)
+    stage.note(f"SIGTERM of all, {gap_s} s apart")
+    for number in order:
+        code = stage.cluster.node(number).await_end()
+        assert code == 0, f"node {number} ended with exit code {code}"
+    stage.note("all have stopped")
+    for number in order:
+        if number != absent:
+            stage.cluster.start(number)
+    stage.recovered(f"without node {absent}")  # every partition is served by the others
+    stage.cluster.start(absent)
+    stage.settled("with it")
+
+
 def two_of_five(stage: Stage) -> None:
     victims = stage.rng.sample(range(stage.nodes), 2)
     for victim in victims:
         stage.note(f"kill -9 of node {victim}")
         stage.cluster.kill(victim)
-        stage.settled("without it")
+        stage.recovered("without it")
     for victim in victims:
         stage.cluster.start(victim)
     stage.settled("with both")
@@ -130,6 +155,19 @@ _ALL = (
     Scenario("join", "a node joins", join),
     Scenario("leave", "a node leaves", leave),
     Scenario("rolling", "each node stopped and started in turn", rolling),
+    Scenario(
+        "rolling-hold",
+        "the same as rolling, under workers that hold each message for 5 s",
+        rolling,
+        failover=False,
+        holds=True,
+    ),
+    Scenario(
+        "stop-all",
+        "SIGTERM of all, at once or staggered, two of three started",
+        stop_all,
+        failover=False,
+    ),
     Scenario("two-of-five", "five nodes, two killed one after the other", two_of_five, nodes=5),
 )
 SCENARIOS: Final = {each.name: each for each in _ALL}

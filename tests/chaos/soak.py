@@ -1,14 +1,14 @@
-"""An hour of everything: ``python -m tests.chaos.soak --minutes 60 --json FILE --plot PNG``.
+"""A soak test of an hour: ``python -m tests.chaos.soak --minutes 60 --json FILE --plot PNG``.
 
-A cluster serves a mixed load at a modest rate, and in every *cycle* of five minutes the same things
-happen to it: a node is killed and comes back, one is paused, one joins, one leaves. Each cycle has
-queues of its own and its own crew; the next crew begins before the last one ends, so that the load
-never stops. At its end a cycle is drained and judged, its journals are thrown away and its queues
-deleted: what this program itself keeps is one cycle's history, however long the soak is. Node 0
-is never killed, and lives through all of it.
+A cluster serves a mixed load at a modest rate, and every *cycle* of five minutes has the same
+events: a node is killed and restarted, one is paused, one joins, one leaves. Each cycle has its own
+queues and its own crew; the next crew begins before the last one ends, so that the load never
+stops. At its end a cycle is drained and judged, its journals are discarded and its queues deleted:
+this program keeps the history of one cycle only, however long the soak is. Node 0 is never killed,
+and runs through all cycles.
 
-The verdict: nothing lost, doubled, or redelivered after its ack was confirmed; the nodes' memory
-within five per cent, and their descriptors flat (see ``samples`` for what is compared). A run must
+The verdict: nothing lost, duplicated, or redelivered after a confirmed ack; the nodes' memory
+within five per cent, and their descriptors flat (see ``samples`` for the comparisons). A run must
 be longer than 50 minutes for the nodes to be judged.
 """
 
@@ -51,7 +51,7 @@ CYCLE_S: Final = 300.0
 PACE: Final = Pace(0.5, (60.0, 150.0))
 PAUSE_S: Final = 8.0
 SETTLE_S: Final = 180.0
-#: When in a cycle, as a part of it.
+#: Time of each event, as a fraction of the cycle.
 _KILL_AT, _PAUSE_AT, _JOIN_AT, _LEAVE_AT = 0.05, 0.3, 0.45, 0.7
 
 
@@ -66,7 +66,7 @@ class Soak:
         self.cycles: list[Outcome] = []
         self.faults: Counter[str] = Counter()
         self.marks: list[tuple[float, str]] = []
-        #: By the node's number: which process it is, counted from 0.
+        #: By the node's number: the pid, and the number of the process, counted from 0.
         self._lives: dict[int, tuple[int, int]] = {}
         self._joined: list[int] = []
         #: Called after each cycle.
@@ -109,7 +109,7 @@ class Soak:
         return crew
 
     def _end(self, crew: Crew, number: int) -> None:
-        """Drains, judges and forgets a cycle."""
+        """Drain, judge and discard a cycle."""
         outcome = Outcome(scenario=f"cycle {number}", seed=number)
         ended = time.monotonic()
         crew.end()
@@ -117,7 +117,7 @@ class Soak:
         outcome.total_s = time.monotonic() - ended
         outcome.pause_s = longest_pause(crew.producers(plain=False), self.began, ended)
         outcome.plain_pause_s = longest_pause(crew.producers(plain=True), self.began, ended)
-        # Faults are all over the cycle: leases may be void at any time.
+        # Faults happen throughout the cycle: leases may be void at any time.
         judge(outcome, crew.history, crew.journals, (0.0, time.monotonic()))
         outcome.notes = list(crew.troubles)
         if crew.troubles:
@@ -132,7 +132,7 @@ class Soak:
         self.on_cycle()
 
     def _cycle(self, number: int, until: float) -> None:
-        """What happens to the cluster; what does not fit before `until` does not happen."""
+        """The events of a cycle; an event that does not fit before `until` is skipped."""
         start = time.monotonic()
         joined: list[int] = []
         happenings: list[tuple[float, Callable[[], None]]] = [
@@ -151,7 +151,7 @@ class Soak:
     def _kill(self, victim: int) -> None:
         self._mark(f"kill {victim}", "kills")
         self.cluster.kill(victim)
-        self.cluster.settled(SETTLE_S)
+        self.cluster.recovered(SETTLE_S)
         self.cluster.start(victim)
         self.cluster.settled(SETTLE_S)
 
@@ -175,7 +175,7 @@ class Soak:
         self.cluster.settled(SETTLE_S)
         shutil.rmtree(self.cluster.node(number).data)
 
-    # --- what is seen ---------------------------------------------------------------------
+    # --- samples and reports --------------------------------------------------------------
 
     def _mark(self, text: str, kind: str) -> None:
         self.faults[kind] += 1
@@ -193,7 +193,7 @@ class Soak:
                     continue
                 pid, life = self._lives.get(number, (0, -1))
                 if number >= self.scene.nodes and life < 0:
-                    life = len(self._joined) - 1  # each joiner is one more life of their group
+                    life = len(self._joined) - 1  # each joiner is one more life of the group
                     self._joined.append(number)
                 if pid != process.pid:
                     self._lives[number] = pid, life = process.pid, life + 1
@@ -257,7 +257,7 @@ def tell(found: dict[str, Any]) -> str:
 
 
 def main() -> int:
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started is ended
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that child processes are ended
     parser = argparse.ArgumentParser(prog="python -m tests.chaos.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--nodes", type=int, default=3, help="that stay; default 3")
@@ -276,7 +276,7 @@ def main() -> int:
         soak = Soak(scene, folder, asked.cycle_s)
 
         def save(why: str = "") -> dict[str, Any]:
-            """As far as it has come: an hour's figures are not lost when the end goes wrong."""
+            """Save the figures so far: a failure at the end does not lose an hour's figures."""
             found = report(soak, why, asked.minutes, asked.warm_up_s)
             if asked.json:
                 asked.json.write_text(json.dumps(found) + "\n")

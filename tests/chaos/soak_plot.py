@@ -1,6 +1,6 @@
-"""The soak as a picture: each process's memory and descriptors over time, and what happened when.
+"""A plot of the soak: each process's memory and descriptors over time, with the events.
 
-``python -m tests.chaos.soak_plot FILE PNG`` draws what a soak has left as JSON.
+``python -m tests.chaos.soak_plot FILE PNG`` plots the JSON file of a soak.
 """
 
 from __future__ import annotations

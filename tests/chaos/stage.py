@@ -1,4 +1,4 @@
-"""Where a scenario plays: a cluster of real nodes, on this host or on hosts that can be cut off."""
+"""The environment of a scenario: a cluster of real nodes, on this host or on separable hosts."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Final
 
 from tests.process.netns import Network
-from weft.client.cluster import ClusterCalls
-from weft.client.standing import NodeStanding, Standing
+from weft.client.admin.cluster import ClusterCalls
+from weft.client.admin.cluster_health import ClusterHealth, NodeHealth
 from weft.node_process import NodeProcess
 from weft.testing import Cluster
 
-#: The host from which the load and the judge reach the nodes.
+#: The host from which the load and the checker reach the nodes.
 CLIENTS: Final = "clients"
 
 
 class HostCluster(Cluster):
-    """Each node on a host of its own."""
+    """Each node on a separate host."""
 
     def __init__(self, data: Path, network: Network) -> None:
         super().__init__(data, {"insecure": True})
@@ -43,7 +43,7 @@ class Stage:
     cluster: Cluster
     nodes: int
     rng: random.Random
-    #: How long a fault lasts that ends by itself, in seconds.
+    #: Duration of a fault that ends by itself, in seconds.
     fault_s: float
     network: Network | None = None
     #: When the fault began, by the monotonic clock; until then, when the stage was made.
@@ -51,7 +51,7 @@ class Stage:
     notes: list[str] = field(default_factory=list)
 
     def note(self, text: str) -> None:
-        """What happens, with its time since the fault began."""
+        """Record an event, with the time since the fault began."""
         now = time.monotonic()
         self.notes.append(f"{now - self.began:.2f} {text} ({now:.3f})")
 
@@ -60,13 +60,18 @@ class Stage:
 
     def leader(self) -> int:
         """The node that leads most partitions."""
-        standing = Standing.of(ClusterCalls(self.cluster.servers).places())
-        most: NodeStanding = max(standing.nodes, key=lambda each: each.leads)
+        standing = ClusterHealth.of(ClusterCalls(self.cluster.servers).places())
+        most: NodeHealth = max(standing.nodes, key=lambda each: each.leads)
         return next(n for n in range(self.nodes) if self.cluster.node(n).id == most.node.id)
 
     def settled(self, what: str) -> None:
         self.cluster.settled()
         self.note(f"settled {what}")
+
+    def recovered(self, what: str) -> None:
+        """While a node is down: wait until the others have recovered as far as possible."""
+        self.cluster.recovered()
+        self.note(f"recovered {what}")
 
 
 @contextmanager

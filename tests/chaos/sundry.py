@@ -1,7 +1,8 @@
 """The rest of the load: delayed pushes, an ordered queue, dead letters and the hash table.
 
-One worker does all of it, in turns. The checker judges its messages with those of the others; what
-the checker does not know is asserted here: order, and that the table has what was put there last.
+One worker does all of it, in turns. The checker judges its messages with those of the others.
+Properties that the checker does not know are asserted here: order, and that the table has the last
+value written.
 """
 
 from __future__ import annotations
@@ -13,22 +14,22 @@ from typing import Any, Final
 
 import weft
 from tests.process.load import bodies_of, name_of
-from weft.client.message import Message
-from weft.client.queue_sync import Queue
+from weft.client.consumer.message import Message
+from weft.client.sync_queue import Queue
 from weft.errors import LeaseLost, WeftError
 
 from .journal import Journal
 from .worker import LEASE_MS, Pace
 
 KEYS: Final = 50
-#: Values are made anew when they have grown to this.
+#: Values are started anew when they reach this size.
 VALUE_BYTES_MAX: Final = 200
 DELAY_MS_MAX: Final = 3_000
 LOT: Final = 5
 
 
 def queues_of(name: str) -> dict[str, dict[str, Any]]:
-    """The queues of one cycle with their settings, those that name others first."""
+    """The queues of one cycle with their settings; a queue that names another comes first."""
     return {
         name: {},
         f"{name}.ordered": {"ordered": True},
@@ -49,11 +50,12 @@ class Sundry:
         self._kv = client.kv
         self._main, self._ordered, self._frail, self._dead = map(client.queue, queues_of(queue))
         self._batch = 0
-        #: What each key may hold: more than one value after a call that nobody answered.
+        #: Possible values of each key: more than one after an unanswered call.
         self._table: dict[str, set[bytes | None]] = {
             f"{queue}-{n}": {None} for n in range(KEYS)
         }  # fmt: skip
-        #: Ordered messages by place, those that may not have been stored, and how far they came.
+        #: Places of ordered messages, places that may not have been stored, and the last place
+        #: received.
         self._places: dict[str, int] = {}
         self._maybe: set[int] = set()
         self._reached = -1
@@ -99,7 +101,7 @@ class Sundry:
         self._journal.ack_confirmed(*names)
 
     def _delayed(self) -> None:
-        """The others pop it, later."""
+        """Other consumers pop the message, later."""
         self._push(self._main, delay_ms=self._rng.randrange(DELAY_MS_MAX))
 
     def _in_order(self) -> None:
@@ -118,7 +120,7 @@ class Sundry:
             self._ack(self._ordered, found)
 
     def _frailly(self) -> None:
-        """Refused twice, a message is a dead letter, and is acked as one."""
+        """A message refused twice becomes a dead letter, and is acked as one."""
         self._push(self._frail)
         found = self._pop(self._frail)
         if found:

@@ -17,7 +17,7 @@ _HEAD: Final = (
 
 
 def summary(name: str, runs: Sequence[Outcome]) -> dict[str, Any]:
-    """All runs of one scenario as one row; runs that broke off count as failed."""
+    """All runs of one scenario as one row; aborted runs count as failed."""
     ended = [run for run in runs if not run.failure]
     known = ("lost", "vanished", "redelivered", "doubled")
     others = {what for run in ended for what in run.violations} - set(known)
@@ -52,7 +52,7 @@ def spread(values: Sequence[float]) -> list[float]:
 
 
 def good(row: dict[str, Any]) -> bool:
-    """Whether a scenario did what is promised of it."""
+    """True if the scenario kept its promises."""
     clean = not any(row[what] for what in ("failed", "lost", "redelivered", "doubled", "other"))
     if not clean or not SCENARIOS[row["scenario"]].failover:
         return clean

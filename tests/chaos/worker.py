@@ -1,13 +1,13 @@
-"""One process of the load.
+"""One load process.
 
 ``python -m tests.chaos.worker ROLE NUMBER QUEUE JOURNAL PACE SERVER...``
 
-Smart workers use the Python client with all servers. Plain ones know gRPC alone: one node at a
-time, the next one when it fails, the same (producer, batch) until it is acknowledged.
+Smart workers use the Python client with all servers. Plain workers use gRPC only: one node at a
+time, the next one after a failure, with the same (producer, batch) until acknowledged.
 
-A consumer acks most, nacks some, lets some expire, and dies now and then with messages in hand.
-An ack that is refused is left in doubt: an earlier try of the same call may have worked. SIGTERM
-ends a worker after what it is doing; one whose parent has ended ends by itself.
+A consumer acks most messages, nacks some, lets some expire, and dies now and then with messages in
+hand. A refused ack is left in doubt: an earlier attempt of the same call may have succeeded.
+SIGTERM ends a worker after its current step; a worker without its parent ends by itself.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -25,13 +26,14 @@ import grpc
 import msgspec
 
 import weft
+from tests.chaos import shutdown
 from tests.chaos.journal import Journal
 from tests.process.load import bodies_of, name_of
-from weft.client.message import Message
+from weft.client.consumer.message import Message
 from weft.errors import LeaseLost, WeftError
 from weft.proto import weft_pb2 as pb
 from weft.proto import weft_pb2_grpc
-from weft.server import receipts
+from weft.server.edges import grpc_receipts
 
 #: The exit code of a consumer that has died on purpose.
 DIED: Final = 9
@@ -39,17 +41,17 @@ NICENESS: Final = 2
 LEASE_MS: Final = 4_000
 WAIT_MS: Final = 300
 POP_MAX: Final = 20
-#: An attempt of a plain client at one node: shorter than a failover, so that one at a node that
-#: waits for it and one at the dead node are over soon after it.
+#: Timeout of a plain client's attempt at one node: shorter than a failover, so that attempts at the
+#: dead node, or at a node that waits for it, end soon after the failover.
 ATTEMPT_S: Final = 1.0
 
 
 class Pace(msgspec.Struct, frozen=True, array_like=True):
-    """How fast the load is; times in seconds."""
+    """The rate of the load; times in seconds."""
 
     #: A producer's longest pause between two batches.
     pause_s_max: float = 0.03
-    #: A consumer lives this long, at least and at most, before it dies with messages in hand.
+    #: Shortest and longest life of a consumer before it dies with messages in hand.
     life_s: tuple[float, float] = (4.0, 12.0)
 
 
@@ -143,7 +145,7 @@ class SmartConsumer:
             _visible(self._journal, error)
 
 
-class _Plain:
+class Plain:
     """A gRPC client of one node, and of the next one when that fails."""
 
     def __init__(
@@ -164,8 +166,8 @@ class _Plain:
         self._channel = grpc.insecure_channel(address, options=options)
         self._stub = weft_pb2_grpc.QueueStub(self._channel)  # type: ignore[no-untyped-call]
 
-    def _ask(self, call: str, request: Any, wait_s: float = 0.0) -> Any | None:
-        """None when this node did not do it: it may have been done all the same."""
+    def ask(self, call: str, request: Any, wait_s: float = 0.0) -> Any | None:
+        """Call one node; None after a failure, which may have come after the execution."""
         try:
             return getattr(self._stub, call)(request, timeout=wait_s + ATTEMPT_S)
         except grpc.RpcError as error:
@@ -185,7 +187,7 @@ class _Plain:
             return None
 
 
-class PlainProducer(_Plain):
+class PlainProducer(Plain):
     def step(self) -> None:
         names, bodies = self._names.next()
         self._journal.attempted(*names)
@@ -195,24 +197,24 @@ class PlainProducer(_Plain):
             producer=self._names.producer,
             batch=self._names.batch,
         )
-        while self._ask("Push", request) is None:
-            if _over():
+        while self.ask("Push", request) is None:
+            if shutdown.is_over():
                 return
         self._journal.acknowledged(*names)
         self._journal.counts["plain pushes"] += len(names)
         time.sleep(self._rng.random() * self._pace.pause_s_max)
 
 
-class PlainConsumer(_Plain):
+class PlainConsumer(Plain):
     def step(self) -> None:
         began = time.monotonic()
         request = pb.PopRequest(queue=self._name, limit=POP_MAX, wait_ms=WAIT_MS, lease_ms=LEASE_MS)
-        popped = self._ask("Pop", request, WAIT_MS / 1000)
+        popped = self.ask("Pop", request, WAIT_MS / 1000)
         if popped is None or not popped.messages:
             return
         names = []
         for message in popped.messages:
-            (partition, lsn, _), index = receipts.unpack(message.receipt)
+            (partition, lsn, _), index = grpc_receipts.unpack(message.receipt)
             names.append(name_of(message.body))
             self._journal.delivered(
                 names[-1],
@@ -223,10 +225,10 @@ class PlainConsumer(_Plain):
         held = [message.receipt for message in popped.messages]
         if self._rng.random() < 0.05:
             self._journal.nacked(*names)
-            self._ask("Nack", pb.NackRequest(queue=self._name, receipts=held))
+            self.ask("Nack", pb.NackRequest(queue=self._name, receipts=held))
             return
         self._journal.ack_attempted(*names)
-        settled = self._ask("Ack", pb.AckRequest(queue=self._name, receipts=held))
+        settled = self.ask("Ack", pb.AckRequest(queue=self._name, receipts=held))
         if settled is not None:
             lost = set(settled.lost)
             done = [name for name, each in zip(names, held, strict=True) if each not in lost]
@@ -236,9 +238,18 @@ class PlainConsumer(_Plain):
 
 
 def _sundry(number: int, queue: str, journal: Journal, pace: Pace, servers: list[str]) -> Worker:
-    from tests.chaos.sundry import Sundry  # it needs this module
+    from tests.chaos.sundry import Sundry  # circular import
 
     return Sundry(number, queue, journal, pace, servers)
+
+
+def _holder(
+    kind: str, number: int, queue: str, journal: Journal, pace: Pace, servers: list[str]
+) -> Worker:
+    from tests.chaos import hold  # circular import
+
+    worker: Worker = getattr(hold, kind)(number, queue, journal, pace, servers)
+    return worker
 
 
 Make = Callable[[int, str, Journal, Pace, list[str]], Worker]
@@ -248,18 +259,10 @@ ROLES: Final[dict[str, Make]] = {
     "plain-producer": PlainProducer,
     "plain-consumer": PlainConsumer,
     "sundry": _sundry,
+    "consume-holder": partial(_holder, "ConsumeHolder"),
+    "work-holder": partial(_holder, "WorkHolder"),
+    "plain-holder": partial(_holder, "PlainHolder"),
 }
-_ended = False
-_parent = os.getppid()
-
-
-def _over() -> bool:
-    return _ended or os.getppid() != _parent
-
-
-def _end(*_: object) -> None:
-    global _ended
-    _ended = True
 
 
 def _code(error: grpc.RpcError) -> grpc.StatusCode | None:
@@ -280,13 +283,13 @@ def _tell(what: str, error: Exception) -> None:
 
 def main(words: Sequence[str]) -> None:
     role, number, queue, path, pace, *servers = words
-    signal.signal(signal.SIGTERM, _end)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program that started this
+    signal.signal(signal.SIGTERM, shutdown.ask)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent process
     os.nice(NICENESS)
     journal = Journal(Path(path))
     made = msgspec.json.decode(pace, type=Pace)
     worker = ROLES[role](int(number), queue, journal, made, servers)
-    while not _over():
+    while not shutdown.is_over():
         worker.step()
         journal.flush()
     journal.close()

@@ -1,4 +1,4 @@
-"""Certificates for tests, made with openssl: an authority, and what it signs."""
+"""Certificates for tests, made with openssl: an authority and the certificates it signs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Authority:
         )  # fmt: skip
 
     def sign(self, name: str) -> Pair:
-        """A certificate for 127.0.0.1, good for servers and clients."""
+        """A certificate for 127.0.0.1, valid for servers and clients."""
         pair = Pair(self._folder / f"{name}.pem", self._folder / f"{name}.key")
         request = self._folder / f"{name}.csr"
         self._openssl(

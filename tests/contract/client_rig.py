@@ -9,17 +9,17 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from tests.contract.fake_nodes import FakeCluster, FakeNode
-from weft.client.carrier import AsyncCarrier, BlockingCarrier
-from weft.client.discovery import Discovery
-from weft.client.link import run
-from weft.client.message import AsyncMessage
-from weft.client.queue import QueueCore
-from weft.client.router import Router
-from weft.client.session import Session
+from weft.client.consumer.message import AsyncMessage
+from weft.client.queue_core import QueueCore
+from weft.client.routing.discovery import Discovery
+from weft.client.routing.router import Router
+from weft.client.routing.session import ClientSession
+from weft.client.transport.link import run
+from weft.client.transport.runtime import AsyncRuntime, BlockingRuntime
 from weft.proto import wire
 
 T = TypeVar("T")
-#: Long enough for a loaded machine; nothing waits for all of it.
+#: Long enough for a loaded machine; no test waits for all of it.
 SOON_MS = 60_000
 
 
@@ -31,17 +31,19 @@ class Rig:
         self.cluster = cluster
         self.threads: list[threading.Thread] = []
 
-    def use(self, use: Callable[[Session], Awaitable[T]], discovery: Discovery | None = None) -> T:
+    def use(
+        self, use: Callable[[ClientSession], Awaitable[T]], discovery: Discovery | None = None
+    ) -> T:
         found = discovery or self.cluster.discovery()
         if self.kind == "blocking":
-            router = Router(BlockingCarrier(), found)
+            router = Router(BlockingRuntime(), found)
             try:
                 return run(use(session_of(router)))  # type: ignore[arg-type]
             finally:
                 router.close()
 
         async def main() -> T:
-            router = Router(AsyncCarrier(), found)
+            router = Router(AsyncRuntime(), found)
             try:
                 return await use(session_of(router))
             finally:
@@ -50,31 +52,31 @@ class Rig:
         return asyncio.run(main())
 
     def beside(self, do: Callable[..., Any], *arguments: Any) -> None:
-        """Does something while the client is busy."""
+        """Run a function in a thread while the client is busy."""
         thread = threading.Thread(target=do, args=arguments)
         thread.start()
         self.threads.append(thread)
 
 
-def session_of(router: Router) -> Session:
-    session = Session(router, SOON_MS)
-    session.producer = 12345  # where batches go is the same in every run
+def session_of(router: Router) -> ClientSession:
+    session = ClientSession(router, SOON_MS)
+    session.producer = 12345  # so that batches go to the same partitions in every run
     return session
 
 
-def queue_of(session: Session, name: str = "q") -> QueueCore[AsyncMessage]:
+def queue_of(session: ClientSession, name: str = "q") -> QueueCore[AsyncMessage]:
     return QueueCore(session, name, AsyncMessage)
 
 
 def when_it_has(node: FakeNode, kind: type[wire.Request], then: Callable[[], object]) -> None:
-    """For a thread beside: waits until the node has got such a request."""
+    """For `Rig.beside`: wait until the node has received such a request, then call `then`."""
     while not isinstance(node.arrived.get(timeout=SOON_MS / 1000).request, kind):
         pass
     then()
 
 
 def after(seconds: float, then: Callable[..., object], *arguments: Any) -> Callable[[], None]:
-    """For a thread beside."""
+    """For `Rig.beside`: call `then` after some seconds."""
 
     def do() -> None:
         time.sleep(seconds)

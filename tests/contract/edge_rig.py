@@ -1,4 +1,4 @@
-"""An edge of the data path whose node is the test, and the other ends of its connections."""
+"""An edge of the data path with the test in the role of the node, and raw client connections."""
 
 from __future__ import annotations
 
@@ -9,34 +9,35 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Final
 
-from weft.proto import wire, zmtp
+from weft.proto import wire
 from weft.server.address import Address
-from weft.server.direct_edge import DirectEdge
-from weft.server.edge import Received
+from weft.server.edges.edge import Received
+from weft.server.edges.zmtp_edge import ZmtpEdge
+from weft.transport import zmtp
 
-#: Only a hang is longer.
+#: Only a hang takes longer.
 PATIENCE_S: Final = 60.0
 HANDSHAKE: Final = zmtp.GREETING + zmtp.ready(b"DEALER")
 DONE: Final = wire.Done(7)
 
 
 class EdgeRig:
-    """An edge whose node is the test."""
+    """An edge with the test in the role of the node."""
 
     def __init__(self, connections_max: int = 1000, secret: bytes | None = None) -> None:
-        self.edge = DirectEdge(
+        self.edge = ZmtpEdge(
             Address("127.0.0.1", 0), connections_max=connections_max, secret=secret
         )
         self._stack = ExitStack()
 
     def turn(self, wait_s: float = 0.0) -> list[Received]:
-        """A round: what a node would take."""
+        """One round: the requests that a node would receive."""
         poller = select.poll()
         poller.register(self.edge.fd, select.POLLIN)
         return self.edge.receive() if poller.poll(wait_s * 1000) else []
 
     def until(self, done: Callable[[], bool]) -> list[Received]:
-        """Rounds until it is so; all that they took."""
+        """Run rounds until the condition holds; return all received requests."""
         received: list[Received] = []
         end = time.monotonic() + PATIENCE_S
         while not done():
@@ -68,13 +69,13 @@ class EdgeRig:
 
 
 class Raw:
-    """The other end of one connection, byte by byte."""
+    """The client end of one connection, byte by byte."""
 
     def __init__(self, rig: EdgeRig, first: bytes) -> None:
         self.socket = socket.create_connection(rig.edge.address, PATIENCE_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._rig = rig
-        self.reader = zmtp.Reader(1 << 30)
+        self.reader = zmtp.FrameReader(1 << 30)
         self._greeting = b""
         self.ended = False
         if first:
@@ -92,7 +93,7 @@ class Raw:
         self.socket.sendall(asked(rid, *payload))
 
     def hear(self) -> None:
-        """Reads what is there."""
+        """Read the available bytes."""
         self.socket.setblocking(False)
         try:
             data = self.socket.recv(1 << 20)
@@ -110,7 +111,7 @@ class Raw:
             self.reader.feed(data[lacks:])
 
     def answers(self, count: int) -> list[tuple[int, list[bytes]]]:
-        """So many answers, each with the number that it is for."""
+        """Wait for `count` answers; return each with its request number."""
 
         def heard() -> bool:
             self.hear()

@@ -1,4 +1,4 @@
-"""A Cluster service that says what a test wants: a real gRPC server, without a node behind it."""
+"""A scripted Cluster service: a real gRPC server, without a node behind it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from weft.errors import WeftError
 from weft.proto import weft_pb2 as pb
 from weft.proto import weft_pb2_grpc
 from weft.proto.wire import WIRE_VERSION
-from weft.server.grpc_status import STATUS
+from weft.server.edges.grpc_status import STATUS
 
 CLUSTER = "ab" * 16
 
 
 class FakeCluster(weft_pb2_grpc.ClusterServicer):
-    """Joins whoever asks, and marks whoever is to leave. A test changes what it finds here."""
+    """Admits every joining node, and marks leaving ones. A test changes the fields."""
 
     def __init__(self) -> None:
         self.address = ""
@@ -30,7 +30,10 @@ class FakeCluster(weft_pb2_grpc.ClusterServicer):
         self.places = pb.PlacesResponse(cluster=CLUSTER, version=1, min_sync=2)
         self.joins: list[pb.JoinRequest] = []
         self.leaves: list[str] = []
-        #: Raised by the next calls, one each; then all is well.
+        #: The answer of `Recover`, and the requests received.
+        self.recovery = pb.RecoverResponse()
+        self.recovers: list[pb.RecoverRequest] = []
+        #: Errors raised by the next calls, one each; later calls succeed.
         self.failures: list[WeftError] = []
         #: Raised by every join.
         self.refuse_joins: WeftError | None = None
@@ -59,6 +62,15 @@ class FakeCluster(weft_pb2_grpc.ClusterServicer):
         self._fail(context)
         self.leaves.append(request.node)
         return pb.LeaveResponse()
+
+    def Recover(self, request: pb.RecoverRequest, context: grpc.ServicerContext) -> Any:
+        self._fail(context)
+        self.recovers.append(request)
+        answer = pb.RecoverResponse()
+        answer.CopyFrom(self.recovery)
+        answer.lost.extend(request.lost)
+        answer.done = request.execute
+        return answer
 
     def _fail(self, context: grpc.ServicerContext) -> None:
         self.called.set()

@@ -1,9 +1,9 @@
-"""Several nodes' wires without nodes: ROUTER sockets in threads that share one small world.
+"""The wire endpoints of several nodes without nodes: ROUTER sockets in threads, one shared state.
 
-The world stands for what is replicated: the view, the messages, the table. A node answers for the
-partitions that it leads in the world, and refuses the others with NOT_PRIMARY. Leases are a node's
-own, so a partition that moves loses them. Nothing is asked of time: a partition moves when a test
-says so (`lead`, `fail_over`).
+The shared state stands for the replicated data: the view, the messages, the table. A node answers
+for the partitions that it leads, and refuses the others with NOT_PRIMARY. Leases belong to a node,
+so a partition that moves loses them. Nothing depends on time: a partition moves when a test moves
+it (`lead`, `fail_over`).
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from contextlib import contextmanager
 import zmq
 
 from tests.contract.peer import Peer, reply
-from weft.client.discovery import Discovery
-from weft.client.view import View
+from weft.client.routing.cluster_view import ClusterView
+from weft.client.routing.discovery import Discovery
 from weft.dht import placement
 from weft.proto import wire
 
 PARTITIONS = 16
-#: Looks at a call before the node does: True means that it gets no answer.
+#: Sees a call before the node does: True means that the call gets no answer.
 Tap = Callable[["FakeNode", wire.Call], bool]
 
 
 class Stored:
-    """One batch in the world."""
+    """One stored batch."""
 
     def __init__(self, partition: int, push: wire.Push, payload: bytes) -> None:
         self.partition = partition
@@ -127,7 +127,7 @@ class FakeNode(Peer):
                 return None
             case wire.Where():
                 return wire.Nodes(self.world.holders(request.queue), self.world.heeds), ()
-            case wire.View():
+            case wire.GetView():
                 return self.world.view(), ()
             case wire.Append():
                 self.world.table[request.key] += request.value
@@ -142,7 +142,7 @@ class FakeNode(Peer):
         return [p for p in range(PARTITIONS) if self.leads(p)]
 
     def partition_of(self, request: wire.AnyRequest) -> int | None:
-        """The partition that the node must lead, if any; of several receipts, one it does not."""
+        """The partition that the node must lead, if any; of several receipts, a foreign one."""
         match request:
             case wire.Push(dedup_key=None):
                 return placement.of_batch(request.producer, request.batch, PARTITIONS)
@@ -198,15 +198,15 @@ class FakeCluster:
         self.acked: list[Stored] = []
         self.table: defaultdict[str, bytes] = defaultdict(bytes)
         self.nonces = itertools.count(1)
-        #: What the next pushes are answered with, and those that were.
+        #: Failures that answer the next pushes, and the pushes that were answered so.
         self.failures: list[wire.Failure] = []
         self.failed: list[wire.Push] = []
-        #: Whether keepers of lists take it from callers that a node has nothing left.
+        #: Whether list owners accept from callers that a node is empty.
         self.heeds = True
         for node in self.nodes:
             node.listen()
 
-    # --- what is replicated ---
+    # --- replicated state ---
 
     def primary(self, partition: int) -> FakeNode:
         return self.leaders[partition]
@@ -239,10 +239,10 @@ class FakeCluster:
     def holders(self, queue: str) -> list[str]:
         return sorted({self.primary(stored.partition).name for stored in self.ready(queue)})
 
-    # --- what a test does ---
+    # --- controls for tests ---
 
     def put(self, node: FakeNode, queue: str, *bodies: bytes, partition: int | None = None) -> None:
-        """Messages on a partition that this node leads, the first of them or a certain one."""
+        """Store messages on a partition that this node leads: the first one, or `partition`."""
         with self.lock:
             for body in bodies:
                 number = next(self.nonces)
@@ -252,7 +252,7 @@ class FakeCluster:
                 self.messages[queue].append(Stored(place, push, payload))
 
     def lead(self, node: FakeNode, *partitions: int) -> None:
-        """The node leads these from now on; leases of their messages are lost."""
+        """Make the node lead these partitions; leases of their messages are lost."""
         with self.lock:
             for partition in partitions:
                 before = self.leaders[partition]
@@ -264,7 +264,7 @@ class FakeCluster:
             self.version += 1
 
     def fail_over(self, dead: FakeNode) -> None:
-        """Takes the node out of the view; the others lead what it led."""
+        """Remove the node from the view; the others take over its partitions."""
         with self.lock:
             self.members = [node for node in self.members if node is not dead]
             for number, partition in enumerate(dead.led()):
@@ -272,8 +272,8 @@ class FakeCluster:
             self.version += 1
 
     def die(self, node: FakeNode, after_s: float = 0.0) -> None:
-        """Kills the node; the view knows of it a little later."""
-        node.drop()  # first: what it lends while it dies is given back, too
+        """Kill the node; the view changes `after_s` seconds later."""
+        node.drop()  # first, so that leases granted meanwhile are returned, too
         with self.lock:
             for stored in node.leases.values():
                 self.messages[stored.push.queue].append(stored)
@@ -283,11 +283,11 @@ class FakeCluster:
 
     def discovery(self) -> Discovery:
         discovery = Discovery([self.nodes[0].address])
-        discovery.view = View.of(self.view(), self.nodes[0].address)
+        discovery.view = ClusterView.of(self.view(), self.nodes[0].address)
         return discovery
 
     def owner(self, queue: str) -> FakeNode:
-        """Who keeps the queue's metadata list."""
+        """The owner of the queue's metadata list."""
         return self.primary(placement.of_text(queue, PARTITIONS))
 
     def close(self) -> None:

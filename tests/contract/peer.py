@@ -1,12 +1,14 @@
-"""A node's wire without a node: a ROUTER socket in a thread that does as a test says.
+"""A node's wire endpoint without a node: a scripted ROUTER socket in a thread.
 
-`on_call` gets each request and gives the answers; it may give none, two, or rubbish. `drop` cuts
-the connections, `listen` opens the same port again.
+`on_call` gets each request and returns the answers: none, two, or garbage. `drop` cuts the
+connections, `listen` opens the same port again.
 """
 
 from __future__ import annotations
 
+import errno
 import queue
+import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -32,7 +34,7 @@ def lent(nonce: int, count: int = 1) -> wire.Lent:
 class Peer:
     def __init__(self, on_call: Handler) -> None:
         self.on_call = on_call
-        #: Every call that arrived, in order.
+        #: Every received call, in order.
         self.calls: list[wire.Call] = []
         self.arrived: queue.SimpleQueue[wire.Call] = queue.SimpleQueue()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
@@ -53,11 +55,28 @@ class Peer:
         return self
 
     def drop(self) -> None:
-        """Stops listening and cuts every connection."""
+        """Stop listening and cut every connection."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
             self._thread = None
+            self._wait_until_refused()
+
+    def _wait_until_refused(self) -> None:
+        """ZeroMQ closes a socket in a thread of its own, and accepts connections until then."""
+        deadline = time.monotonic() + 100
+        while time.monotonic() < deadline:
+            with socket.socket() as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                try:
+                    probe.bind(("127.0.0.1", self.port))
+                except OSError as error:
+                    if error.errno != errno.EADDRINUSE:
+                        raise
+                else:
+                    return
+            time.sleep(0.001)
+        raise AssertionError(f"port {self.port} is still open")
 
     def close(self) -> None:
         self.drop()
@@ -74,12 +93,11 @@ class Peer:
     ) -> None:
         self.close()
 
-    def _bind(self, socket: zmq.Socket[bytes]) -> None:
-        # A socket before this one may still be closing, in ZeroMQ's own thread. The port is one
-        # that the system gives to no client meanwhile.
+    def _bind(self, router: zmq.Socket[bytes]) -> None:
+        # A port that the system gives to no client meanwhile.
         for _ in range(5000):
             try:
-                socket.bind(f"tcp://127.0.0.1:{self.port or unused_ports(1)[0]}")
+                router.bind(f"tcp://127.0.0.1:{self.port or unused_ports(1)[0]}")
             except zmq.ZMQError as error:
                 if error.errno != zmq.EADDRINUSE:
                     raise
@@ -89,20 +107,20 @@ class Peer:
         raise AssertionError(f"port {self.port} is taken")
 
     def _serve(self, bound: threading.Event) -> None:
-        socket = self._context.socket(zmq.ROUTER)
-        socket.linger = 0
-        self._bind(socket)
-        endpoint = socket.getsockopt(zmq.LAST_ENDPOINT)
+        router = self._context.socket(zmq.ROUTER)
+        router.linger = 0
+        self._bind(router)
+        endpoint = router.getsockopt(zmq.LAST_ENDPOINT)
         assert isinstance(endpoint, bytes)
         self.port = int(endpoint.rstrip(b"\0").rsplit(b":", 1)[1])
         bound.set()
         while not self._stop.is_set():
-            if not socket.poll(10):
+            if not router.poll(10):
                 continue
-            peer, first, *payload = socket.recv_multipart()
+            peer, first, *payload = router.recv_multipart()
             call = wire.decode_call(first)
             self.calls.append(call)
             self.arrived.put(call)
             for frames in self.on_call(call, payload):
-                socket.send_multipart([peer, *frames])
-        socket.close()
+                router.send_multipart([peer, *frames])
+        router.close()

@@ -1,4 +1,4 @@
-"""A real node with its gRPC edge in this process, and a client's stubs to it."""
+"""A real node with its gRPC edge in this process, and client stubs."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from weft.persistence.directory import DataDirectory
 from weft.proto import weft_pb2 as pb
 from weft.proto import weft_pb2_grpc
 from weft.server.config import Config
-from weft.server.grpc_edge import GrpcEdge
-from weft.server.grpc_status import STATUS
-from weft.server.node import Node
+from weft.server.edges.grpc_edge import GrpcEdge
+from weft.server.edges.grpc_status import STATUS
+from weft.server.node.node import Node
 
 NAMES = (f"queue-{number}" for number in itertools.count())
 
 
 class Served:
-    """A node, its gRPC edge, and a client's stubs."""
+    """A node, its gRPC edge, and client stubs."""
 
     def __init__(self, config: Config) -> None:
         self.directory = DataDirectory.open(config.data)
@@ -80,7 +80,7 @@ def serve(path: Path, **settings: Any) -> Served:
 
 
 def refused(call: Callable[[], object], error: type[errors.WeftError], says: str = "") -> None:
-    """The call ends with this error, in gRPC's words and in Weft's."""
+    """The call fails with this error, as a gRPC status and as a Weft code."""
     with pytest.raises(grpc.RpcError) as caught:
         call()
     assert isinstance(caught.value, grpc.Call)
@@ -92,7 +92,7 @@ def refused(call: Callable[[], object], error: type[errors.WeftError], says: str
 
 
 def eventually(check: Callable[[], bool], seconds: float = 100) -> None:
-    """Only a hang is longer than that: whoever is late passes, however busy the machine is."""
+    """Wait until the check succeeds. Only a hang exceeds the limit, however busy the machine is."""
     end = time.monotonic() + seconds
     while not check():
         assert time.monotonic() < end, "it did not happen in time"

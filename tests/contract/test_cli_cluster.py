@@ -1,4 +1,4 @@
-"""`weft cluster status` and `leave`, against a Cluster service that plays a cluster."""
+"""`weft cluster status`, `leave` and `recover`, against a scripted Cluster service."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ PARTITIONS = 6
 
 @pytest.fixture
 def fake() -> Iterator[FakeCluster]:
-    """Three nodes, six partitions and the catalogue; nothing is wrong."""
+    """Three nodes, six partitions and the catalogue; everything is healthy."""
     with fake_cluster() as fake:
         fake.places.voters.extend([A, B, C])
-        for port, name in enumerate((A, B, C), 1):  # nobody listens on these
+        for port, name in enumerate((A, B, C), 1):  # nothing listens on these
             where = f"127.0.0.1:{port}"
             fake.places.nodes.append(
                 pb.Node(id=name, grpc=where, state="active", voter=True, alive=True)
@@ -86,11 +86,49 @@ def test_status_names_what_is_wrong(fake: FakeCluster) -> None:
     fake.places.places[PARTITIONS].lag[B] = 12
     fake.places.nodes[2].alive = False
     said = weft(fake, "status").stdout
-    assert "6 of 7  (6 active, 1 sealing)" in said
+    assert "3 of 7  (6 active, 1 sealing)" in said  # four have the dead node in their sync set
     assert "thin          1: 2\n" in said
     assert "behind        1: catalogue\n" in said
-    assert "1 not served; 1 with fewer than 2 copies in step; 1 with a follower behind" in said
+    assert "verdict       unavailable\n" in said
+    assert "because       1 partition without a live copy: only bbcc0000 (127.0.0.1:3) had" in said
+    assert "because       1 of 3 members is down: bbcc0000 (127.0.0.1:3)\n" in said
+    assert "because       1 partition with fewer than 2 copies in step\n" in said
+    assert "because       1 partition with a follower behind\n" in said
+    assert "try           start bbcc0000 (127.0.0.1:3); only if the disks are lost" in said
     assert " NO " in said
+
+
+def test_status_says_how_many_may_fail(fake: FakeCluster) -> None:
+    assert "can lose 1 more node without losing service" in weft(fake, "status").stdout
+    told = weft_json(fake, "status")["verdict"]
+    assert (told["state"], told["can_lose_without_losing_service"]) == ("settled", 1)
+    assert told["may_fail"] == [A, B, C]
+    del fake.places.nodes[2:]
+    del fake.places.voters[2:]
+    for place in fake.places.places:
+        place.sync[:], place.learners[:] = [A, B], []
+    told = weft_json(fake, "status")["verdict"]
+    assert (told["can_lose_without_losing_service"], told["may_fail"]) == (0, [])
+
+
+def test_status_waits_until_it_is_settled(fake: FakeCluster) -> None:
+    looks = []
+
+    def come_back() -> None:
+        looks.append(1)
+        fake.places.nodes[2].alive = len(looks) > 2
+
+    fake.on_places = come_back
+    said = weft(fake, "status", "--wait", "settled", "--timeout-s", "60").stdout
+    assert "verdict       settled\n" in said
+    assert len(looks) == 3
+
+
+def test_status_stops_waiting_and_says_why(fake: FakeCluster) -> None:
+    fake.places.nodes[2].alive = False
+    told = weft(fake, "status", "--wait", "settled", "--timeout-s", "0.1", code=1)
+    assert "not settled after 0.1 s: unavailable: " in told.stderr
+    assert "1 of 3 members is down: bbcc0000 (127.0.0.1:3)" in told.stderr
 
 
 def test_status_of_many_thin_partitions_is_short(fake: FakeCluster) -> None:
@@ -138,7 +176,7 @@ def test_ids_are_as_long_as_they_must_be() -> None:
 
 
 def hand_over(fake: FakeCluster, node: str) -> None:
-    """From now on the node gives one partition away each time that somebody looks."""
+    """The node hands over one partition with each status query from now on."""
 
     def give() -> None:
         if node not in fake.leaves:
@@ -154,7 +192,7 @@ def hand_over(fake: FakeCluster, node: str) -> None:
 
 
 def four(fake: FakeCluster) -> None:
-    """One more member, so that any one may go."""
+    """Add a fourth member, so that any one may leave."""
     fake.places.nodes.append(pb.Node(id="dd" * 8, grpc="127.0.0.1:4", state="active", alive=True))
 
 
@@ -234,8 +272,10 @@ def test_a_dead_node_with_the_only_copy_is_not_given_up(fake: FakeCluster) -> No
     four(fake)
     fake.places.nodes[0].alive = False
     del fake.places.places[3].sync[1:]
-    told = weft(fake, "leave", "aa", "--yes", code=2)
-    assert "has the only copy of 1 partitions" in told.stderr
+    for more in ([], ["--force"]):
+        told = weft(fake, "leave", "aa", "--yes", *more, code=2)
+        assert "has the only copy of 1 partitions" in told.stderr
+        assert "weft cluster recover" in told.stderr
     assert fake.leaves == []
 
 
@@ -275,3 +315,74 @@ def test_force_asks_twice_and_says_what_can_be_lost(
     assert b"which holds 7 partitions, out?" in said
     assert (b"if that disk fails, every message is lost. Really?" in said) is (answers[:1] == b"y")
     assert fake.leaves == ([A] if code == 0 else [])
+
+
+# --- recover ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def lost(fake: FakeCluster) -> FakeCluster:
+    """Two of three nodes are dead; two partitions have a copy left, and one has none."""
+    for number in (0, 1):
+        fake.places.nodes[number].alive = False
+    fake.recovery.unreachable.extend([A, B])
+    fake.recovery.catalogue = PARTITIONS
+    fake.recovery.places.extend(
+        [
+            pb.LostPlace(partition=0, sync=[A, B], base=C, messages={"orders": 1200, "jobs": 3}),
+            pb.LostPlace(partition=3, sync=[A, B]),
+            pb.LostPlace(partition=PARTITIONS, sync=[A, B], base=C),
+        ]
+    )
+    return fake
+
+
+def test_recover_reports_and_changes_nothing_unless_loss_is_accepted(lost: FakeCluster) -> None:
+    told = weft(lost, "recover", "--lost", "aa", "--lost", B).stdout
+    assert "3 of 7 partitions" in told
+    assert "jobs: 3, orders: 1,200" in told
+    assert "1 partitions without a copy" in told
+    assert "Unknown: what the lost nodes acknowledged in the last moments" in told
+    assert f"--lost {A} --lost {B} --accept-data-loss --force-voters" in told
+    assert not any(request.execute for request in lost.recovers)
+
+
+def test_recover_sends_what_was_reported(lost: FakeCluster) -> None:
+    words = ["recover", "--lost", "aa", "--lost", B, "--accept-data-loss", "--force-voters"]
+    found = weft_json(lost, *words, "--yes")
+    assert found["done"]
+    assert found["messages_kept"] == {"orders": 1200, "jobs": 3}
+    assert [each["base"] for each in found["partitions"]] == [C, None, C]
+    assert [each["catalogue"] for each in found["partitions"]] == [False, False, True]
+    asked = lost.recovers[-1]
+    assert list(asked.lost) == [A, B]
+    assert list(asked.partitions) == [0, 3, PARTITIONS]
+    assert asked.force_voters
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--accept-data-loss", "--yes"], "--lost NODE"),
+        (["--lost", "aa", "--accept-data-loss"], "say --yes"),
+        (["--lost", "zz", "--accept-data-loss", "--yes"], "is no member"),
+    ],
+)
+def test_recover_is_not_done_by_accident(lost: FakeCluster, words: list[str], said: str) -> None:
+    told = weft(lost, "recover", *words, code=2)
+    assert said in told.stderr
+    assert not any(request.execute for request in lost.recovers)
+
+
+def test_forced_voters_need_the_one_node_that_decides(lost: FakeCluster) -> None:
+    words = ["recover", "--lost", "aa", "--accept-data-loss", "--force-voters", "--yes"]
+    servers = f"{lost.address},127.0.0.1:1"
+    told = CliRunner().invoke(cli, ["-s", servers, "cluster", *words])
+    assert told.exit_code == 2
+    assert "the one node that decides" in told.stderr
+    assert not lost.recovers
+
+
+def test_with_nothing_lost_recover_says_so(fake: FakeCluster) -> None:
+    fake.recovery.quorum = True
+    assert "Nothing to recover" in weft(fake, "recover").stdout

@@ -1,4 +1,4 @@
-"""A client of several nodes: it finds them, and survives any of them. Both faces."""
+"""A client of several nodes finds them, and survives the loss of any. Asyncio and blocking."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 from tests.contract.client_rig import SOON_MS, Rig, after, queue_of
 from tests.contract.fake_nodes import PARTITIONS, FakeCluster, FakeNode
 from weft import errors
-from weft.client.admin import AdminCore
-from weft.client.kv import KvCore
-from weft.client.session import Session
+from weft.client.admin.queues import AdminCore
+from weft.client.kv_core import KvCore
+from weft.client.routing.session import ClientSession
 from weft.dht import placement
 from weft.proto import wire
 
@@ -21,7 +21,7 @@ NO_COPY = wire.Failure("UNAVAILABLE", "no second copy now", True)
 
 
 def refusals(cluster: FakeCluster) -> int:
-    """Requests that came to a node which did not lead their partition."""
+    """Number of requests that reached a node which did not lead their partition."""
     return sum(
         node.partition_of(call.request) not in (None, *node.led())
         for node in cluster.nodes
@@ -39,7 +39,7 @@ def text_on(node: FakeNode) -> str:
 
 
 def test_every_push_goes_straight_to_its_primary(rig: Rig, cluster: FakeCluster) -> None:
-    async def use(session: Session) -> None:
+    async def use(session: ClientSession) -> None:
         queue = queue_of(session)
         for number in range(20):
             await queue.push(b"%d" % number)
@@ -53,7 +53,7 @@ def test_every_push_goes_straight_to_its_primary(rig: Rig, cluster: FakeCluster)
 
 
 def test_a_partition_that_moved_is_found(rig: Rig, cluster: FakeCluster) -> None:
-    async def use(session: Session) -> None:
+    async def use(session: ClientSession) -> None:
         first = cluster.nodes[0]
         key = text_on(first)
         cluster.lead(cluster.nodes[2], *range(PARTITIONS))
@@ -64,7 +64,9 @@ def test_a_partition_that_moved_is_found(rig: Rig, cluster: FakeCluster) -> None
 
     rig.use(use)
     assert [len(node.requests(wire.Push)) for node in cluster.nodes[:2]] == [1, 0]
-    assert len(cluster.nodes[0].requests(wire.View)) == 1, "it knew best, and one look was enough"
+    assert len(cluster.nodes[0].requests(wire.GetView)) == 1, (
+        "it knew best, and one look was enough"
+    )
     assert sum(stored.push.count for stored in cluster.messages["q"]) == 41
 
 
@@ -80,7 +82,7 @@ def test_batches_of_one_call_follow_their_partitions(rig: Rig, cluster: FakeClus
 
     cluster.nodes[1].tap = move
 
-    async def use(session: Session) -> list[Any]:
+    async def use(session: ClientSession) -> list[Any]:
         return list(await queue_of(session).push_many([b"y" * (1 << 20)] * 60))
 
     assert len(rig.use(use)) == 60
@@ -90,7 +92,7 @@ def test_batches_of_one_call_follow_their_partitions(rig: Rig, cluster: FakeClus
 
 
 def test_a_push_survives_the_death_of_its_node(rig: Rig, cluster: FakeCluster) -> None:
-    """It was stored, and the node died with the answer."""
+    """The node stored the push and died before the answer."""
     doomed: list[FakeNode] = []
 
     def die(node: FakeNode, call: wire.Call) -> bool:
@@ -105,7 +107,7 @@ def test_a_push_survives_the_death_of_its_node(rig: Rig, cluster: FakeCluster) -
     for node in cluster.nodes:
         node.tap = die
 
-    async def use(session: Session) -> None:
+    async def use(session: ClientSession) -> None:
         await queue_of(session).push(b"x")
 
     began = time.monotonic()
@@ -116,7 +118,7 @@ def test_a_push_survives_the_death_of_its_node(rig: Rig, cluster: FakeCluster) -
 
 
 def test_a_push_leaves_a_node_that_is_silent(rig: Rig, cluster: FakeCluster) -> None:
-    async def use(session: Session) -> None:
+    async def use(session: ClientSession) -> None:
         await queue_of(session).push(b"x", dedup_key=key)
 
     key = text_on(cluster.nodes[1])
@@ -130,7 +132,7 @@ def test_a_push_leaves_a_node_that_is_silent(rig: Rig, cluster: FakeCluster) -> 
 
 
 def test_a_slow_node_is_heard_out(rig: Rig, cluster: FakeCluster) -> None:
-    """It answers after more than the time of a first silence."""
+    """The node answers later than the first retry timeout."""
 
     def slow(node: FakeNode, call: wire.Call) -> bool:
         if isinstance(call.request, wire.Push):
@@ -140,7 +142,7 @@ def test_a_slow_node_is_heard_out(rig: Rig, cluster: FakeCluster) -> None:
     for node in cluster.nodes:
         node.tap = slow
 
-    async def use(session: Session) -> None:
+    async def use(session: ClientSession) -> None:
         await queue_of(session).push(b"x")
 
     rig.use(use)
@@ -150,7 +152,7 @@ def test_a_slow_node_is_heard_out(rig: Rig, cluster: FakeCluster) -> None:
 def test_an_answer_of_unavailable_is_asked_again(rig: Rig, cluster: FakeCluster) -> None:
     cluster.failures = [NO_COPY] * 3
 
-    async def use(session: Session) -> None:
+    async def use(session: ClientSession) -> None:
         await queue_of(session).push(b"x")
 
     rig.use(use)
@@ -159,7 +161,7 @@ def test_an_answer_of_unavailable_is_asked_again(rig: Rig, cluster: FakeCluster)
     assert len(cluster.messages["q"]) == 1
 
 
-# --- what must not be done twice --------------------------------------------------------------
+# --- operations without a retry ---------------------------------------------------------------
 
 
 def test_what_must_not_be_done_twice_is_not_made_again(rig: Rig, cluster: FakeCluster) -> None:
@@ -175,7 +177,7 @@ def test_what_must_not_be_done_twice_is_not_made_again(rig: Rig, cluster: FakeCl
 
     node.tap = die
 
-    async def use(session: Session) -> None:
+    async def use(session: ClientSession) -> None:
         await KvCore(session).append(key, b"x")
 
     with pytest.raises(errors.ConnectionLost, match=r"append.*may or may not"):
@@ -189,7 +191,7 @@ def test_what_was_surely_not_sent_is_made_elsewhere(rig: Rig, cluster: FakeClust
     node.kill()
     rig.beside(after(0.5, cluster.fail_over, node))
 
-    async def use(session: Session) -> int:
+    async def use(session: ClientSession) -> int:
         return await KvCore(session).append(key, b"x")
 
     assert rig.use(use) == 1
@@ -199,7 +201,7 @@ def test_anyone_is_asked_when_one_is_down(rig: Rig, cluster: FakeCluster) -> Non
     cluster.nodes[0].kill()
     cluster.nodes[1].mute = True
 
-    async def use(session: Session) -> None:
+    async def use(session: ClientSession) -> None:
         admin = AdminCore(session)
         assert await admin.list_queues("") == []
         asked = len(cluster.nodes[1].calls)

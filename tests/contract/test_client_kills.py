@@ -1,4 +1,4 @@
-"""Producers and consumers while nodes die: everything arrives, and the application sees a pause."""
+"""Producers and consumers while nodes die: everything arrives; the application sees a pause."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import pytest
 
 from tests.contract.client_rig import SOON_MS
 from tests.contract.fake_nodes import FakeCluster, FakeNode
-from weft.client import client as async_client
-from weft.client import sync as sync_client
+from weft.client import async_client as async_client
+from weft.client import sync_client as sync_client
 from weft.proto import wire
 
 TOTAL = 400
 
 
 def kill_some(cluster: FakeCluster) -> None:
-    """One node after the other, the first seed among them, while there is work."""
+    """Kill one node after the other during the load, the first seed among them."""
     for node in (cluster.nodes[0], cluster.nodes[2]):
         while len(cluster.seen) < TOTAL // 4 or not node.alive:
             time.sleep(0.01)
@@ -31,7 +31,7 @@ def bodies(seen: list[bytes]) -> set[int]:
 
 
 async def test_asyncio(cluster: FakeCluster) -> None:
-    client = async_client.Client(cluster.discovery(), SOON_MS)
+    client = async_client.AsyncClient(cluster.discovery(), SOON_MS)
     seen: list[bytes] = []
 
     async def produce() -> None:
@@ -41,7 +41,9 @@ async def test_asyncio(cluster: FakeCluster) -> None:
                 await asyncio.sleep(0.003)
 
     async def consume() -> None:
-        async with client.queue("q").consume(batch=4, prefetch=8, wait_ms=500) as consumer:
+        async with client.queue("q").consume(
+            batch=4, prefetch=8, wait_ms=500, on_lost=lambda lost: None
+        ) as consumer:
             async for message in consumer:
                 seen.append(message.body)
                 await message.ack()
@@ -80,7 +82,7 @@ def test_threads(cluster: FakeCluster) -> None:
         for producer in producers:
             producer.start()
         with client.queue("q").consume(
-            batch=4, prefetch=8, wait_ms=500, idle_ms=100_000
+            batch=4, prefetch=8, wait_ms=500, idle_ms=100_000, on_lost=lambda lost: None
         ) as consumer:
             for message in consumer:
                 seen.append(message.body)
@@ -96,8 +98,8 @@ def test_threads(cluster: FakeCluster) -> None:
 
 
 async def test_a_cancelled_pop_gives_back_what_it_has(cluster: FakeCluster) -> None:
-    """One node gave its message, and the next is slow to answer."""
-    client = async_client.Client(cluster.discovery(), SOON_MS)
+    """One node has delivered its message, and the next is slow to answer."""
+    client = async_client.AsyncClient(cluster.discovery(), SOON_MS)
     queue = client.queue("q")
     near, far = cluster.nodes[:2]
     cluster.put(near, "q", b"near")

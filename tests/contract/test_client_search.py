@@ -1,4 +1,7 @@
-"""Pops and acks over several nodes: what is there is found, whoever dies meanwhile. Both faces."""
+"""Pops and acks over several nodes find every message, even while nodes die.
+
+Asyncio and blocking.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,9 @@ import pytest
 from tests.contract.client_rig import SOON_MS, Rig, after, queue_of, when_it_has
 from tests.contract.fake_nodes import FakeCluster, FakeNode
 from weft import errors
-from weft.client.message import AsyncMessage
-from weft.client.session import Session
-from weft.dht.search import LIST_EVERY
+from weft.client.consumer.message import AsyncMessage
+from weft.client.routing.session import ClientSession
+from weft.pop_search import LIST_EVERY
 from weft.proto import wire
 
 
@@ -20,7 +23,7 @@ def test_messages_are_found_wherever_they_are(rig: Rig, cluster: FakeCluster) ->
     for node in cluster.nodes:
         cluster.put(node, "q", *(node.name.encode() for _ in range(5)))
 
-    async def use(session: Session) -> Counter[bytes]:
+    async def use(session: ClientSession) -> Counter[bytes]:
         seen: Counter[bytes] = Counter()
         while (message := await queue_of(session).pop()) is not None:
             seen[message.body] += 1
@@ -33,7 +36,7 @@ def test_the_local_node_is_asked_first(rig: Rig, cluster: FakeCluster) -> None:
     """The first seed: its address is node 0's."""
     cluster.put(cluster.nodes[0], "q", b"x")
 
-    async def use(session: Session) -> int:
+    async def use(session: ClientSession) -> int:
         assert await queue_of(session).pop() is not None
         return session.trails.of("q").hops
 
@@ -45,20 +48,20 @@ def test_one_pop_takes_from_all_who_are_known_to_have_some(rig: Rig, cluster: Fa
     for node in cluster.nodes[1:]:
         cluster.put(node, "q", *(b"x" for _ in range(10)))
 
-    async def use(session: Session) -> list[int]:
+    async def use(session: ClientSession) -> list[int]:
         return [len(await queue_of(session).pop_many(100)) for _ in range(2)]
 
     assert sum(rig.use(use)) == 20
 
 
 def test_nobody_starves(rig: Rig, cluster: FakeCluster) -> None:
-    """One node has always more; the others have their turn all the same."""
+    """One node always has more; the others are served all the same."""
     near, *others = cluster.nodes
     cluster.put(near, "q", b"n0")
     for node in others:
         cluster.put(node, "q", *(node.name.encode() for _ in range(5)))
 
-    async def use(session: Session) -> Counter[bytes]:
+    async def use(session: ClientSession) -> Counter[bytes]:
         seen: Counter[bytes] = Counter()
         for _ in range(2 * LIST_EVERY + 20):
             cluster.put(near, "q", b"n0")
@@ -73,7 +76,7 @@ def test_nobody_starves(rig: Rig, cluster: FakeCluster) -> None:
 
 
 def test_a_long_pop_is_woken_wherever_the_message_lands(rig: Rig, cluster: FakeCluster) -> None:
-    async def use(session: Session) -> list[float]:
+    async def use(session: ClientSession) -> list[float]:
         queue, times = queue_of(session), []
         for node in cluster.nodes:
             rig.beside(
@@ -95,19 +98,19 @@ def test_a_long_pop_is_woken_wherever_the_message_lands(rig: Rig, cluster: FakeC
 
 
 def test_a_pop_that_oversleeps_asks_for_no_negative_wait(rig: Rig, cluster: FakeCluster) -> None:
-    async def use(session: Session) -> object:
-        carrier = session.router.carrier
-        sleep = carrier.sleep
+    async def use(session: ClientSession) -> object:
+        runtime = session.router.runtime
+        sleep = runtime.sleep
 
         async def oversleep(seconds: float) -> None:
             await sleep(seconds + 1)  # as on a loaded machine
 
-        carrier.sleep = oversleep  # type: ignore[method-assign]
+        runtime.sleep = oversleep  # type: ignore[method-assign]
         return await queue_of(session).pop(wait_ms=800)
 
     assert rig.use(use) is None
     asked = wheres(cluster.owner("q"))
-    assert len(asked) >= 2  # where there is something, and the wait
+    assert len(asked) >= 2  # the query, and the wait
     assert min(one.wait_ms for one in asked) == 0
 
 
@@ -116,9 +119,9 @@ def test_what_nodes_said_when_they_had_nothing_left_goes_to_the_keeper_of_the_li
 ) -> None:
     owner = cluster.owner("q")
 
-    async def use(session: Session) -> None:
+    async def use(session: ClientSession) -> None:
         queue = queue_of(session)
-        assert await queue.pop() is None  # all were asked, and the keeper has said that it heeds it
+        assert await queue.pop() is None  # all nodes asked; the list's owner accepts reports
         assert not any(one.fallen for one in wheres(owner))
         for node in cluster.nodes:
             cluster.put(node, "q", b"x")
@@ -137,10 +140,10 @@ def test_what_nodes_said_when_they_had_nothing_left_goes_to_the_keeper_of_the_li
 
 
 def test_who_is_not_heeded_promises_nothing(rig: Rig, cluster: FakeCluster) -> None:
-    """A keeper of the version before: the nodes tell it themselves, as they did."""
+    """A list owner of the previous version: the nodes announce to it themselves, as before."""
     cluster.heeds = False
 
-    async def use(session: Session) -> None:
+    async def use(session: ClientSession) -> None:
         for node in cluster.nodes:
             cluster.put(node, "q", b"x")
             assert await queue_of(session).pop() is not None
@@ -186,7 +189,7 @@ def test_the_death_of_the_lists_node_does_not_end_a_wait(
 
     rig.beside(when_it_has, owner, wire.Where, happen)
 
-    async def use(session: Session) -> AsyncMessage | None:
+    async def use(session: ClientSession) -> AsyncMessage | None:
         return await queue_of(session).pop(wait_ms=SOON_MS)
 
     began = time.monotonic()
@@ -197,13 +200,13 @@ def test_the_death_of_the_lists_node_does_not_end_a_wait(
 
 
 def test_nothing_is_said_only_when_every_node_said_so(rig: Rig, cluster: FakeCluster) -> None:
-    """A dead node's messages come with its successor."""
+    """A dead node's messages are delivered by its successor."""
     dead = cluster.nodes[2]
     cluster.put(dead, "q", b"x")
     dead.kill()
     rig.beside(after(0.6, cluster.fail_over, dead))
 
-    async def use(session: Session) -> list[AsyncMessage | None]:
+    async def use(session: ClientSession) -> list[AsyncMessage | None]:
         queue = queue_of(session)
         return [await queue.pop(), await queue.pop()]
 
@@ -215,7 +218,7 @@ def test_nothing_is_said_only_when_every_node_said_so(rig: Rig, cluster: FakeClu
 def test_a_node_that_stays_away_is_an_error_in_the_end(rig: Rig, cluster: FakeCluster) -> None:
     cluster.nodes[2].kill()
 
-    async def use(session: Session) -> None:
+    async def use(session: ClientSession) -> None:
         await queue_of(session).pop(timeout_ms=2000)
 
     with pytest.raises(errors.Unavailable):
@@ -227,7 +230,7 @@ def test_an_unknown_queue_is_an_error_at_once(rig: Rig, cluster: FakeCluster) ->
     for node in cluster.nodes:
         node._pop = lambda request: (gone, ())  # type: ignore[method-assign]
 
-    async def use(session: Session) -> None:
+    async def use(session: ClientSession) -> None:
         await queue_of(session).pop(wait_ms=SOON_MS)
 
     with pytest.raises(errors.QueueNotFound):
@@ -237,7 +240,7 @@ def test_an_unknown_queue_is_an_error_at_once(rig: Rig, cluster: FakeCluster) ->
 # --- settling ---------------------------------------------------------------------------------
 
 
-async def take(session: Session, count: int) -> list[AsyncMessage]:
+async def take(session: ClientSession, count: int) -> list[AsyncMessage]:
     taken: list[AsyncMessage] = []
     while len(taken) < count:
         taken += await queue_of(session).pop_many(count)
@@ -248,7 +251,7 @@ def test_acks_go_to_the_nodes_that_lent(rig: Rig, cluster: FakeCluster) -> None:
     for node in cluster.nodes:
         cluster.put(node, "q", b"x", b"y")
 
-    async def use(session: Session) -> None:
+    async def use(session: ClientSession) -> None:
         await queue_of(session).ack_many(await take(session, 6))
 
     rig.use(use)
@@ -257,11 +260,11 @@ def test_acks_go_to_the_nodes_that_lent(rig: Rig, cluster: FakeCluster) -> None:
 
 
 def test_an_ack_is_sorted_again_when_a_partition_has_moved(rig: Rig, cluster: FakeCluster) -> None:
-    """What stayed is acked, what moved has lost its lease and comes again."""
+    """Messages that stayed are acked; messages that moved lost their leases and return."""
     node, other = cluster.nodes[:2]
     stays, moves = node.led()[:2]
 
-    async def use(session: Session) -> None:
+    async def use(session: ClientSession) -> None:
         cluster.put(node, "q", b"stays", partition=stays)
         cluster.put(node, "q", b"moves", partition=moves)
         messages = await take(session, 2)
@@ -275,7 +278,7 @@ def test_an_ack_is_sorted_again_when_a_partition_has_moved(rig: Rig, cluster: Fa
 
 
 def test_an_ack_survives_a_pause_of_its_node(rig: Rig, cluster: FakeCluster) -> None:
-    """The first answer is lost with the connection; the receipt is taken twice as once."""
+    """The first answer is lost with the connection; a repeated ack has no further effect."""
     node = cluster.nodes[0]
     cluster.put(node, "q", b"x")
 
@@ -290,7 +293,7 @@ def test_an_ack_survives_a_pause_of_its_node(rig: Rig, cluster: FakeCluster) -> 
         node.drop()
         node.listen()
 
-    async def use(session: Session) -> None:
+    async def use(session: ClientSession) -> None:
         messages = await take(session, 1)
         node.tap = cut
         await queue_of(session).ack_many(messages)

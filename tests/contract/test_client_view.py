@@ -1,4 +1,4 @@
-"""A cluster that changes under its client: it grows, shrinks, moves and comes back. Both faces."""
+"""A cluster that changes under its client: growth, loss, moves, returns. Asyncio and blocking."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ import pytest
 from tests.contract.client_rig import SOON_MS, Rig, after, queue_of
 from tests.contract.fake_nodes import PARTITIONS, FakeCluster
 from weft import errors
-from weft.client import router as router_module
-from weft.client.discovery import Discovery
-from weft.client.session import Session
-from weft.client.view import Node, View
+from weft.client.routing import router as router_module
+from weft.client.routing.cluster_view import ClusterNode, ClusterView
+from weft.client.routing.discovery import Discovery
+from weft.client.routing.session import ClientSession
 from weft.proto import weft_pb2, weft_pb2_grpc, wire
-from weft.server import translate
+from weft.server.edges import grpc_translation
 
 
 def only(cluster: FakeCluster) -> None:
-    """The cluster begins as its first node alone."""
+    """Make the cluster start with its first node alone."""
     cluster.members = cluster.nodes[:1]
     cluster.leaders = [cluster.nodes[0]] * PARTITIONS
 
@@ -38,7 +38,7 @@ def grow(cluster: FakeCluster) -> None:
 def test_a_cluster_that_grows_is_followed(rig: Rig, cluster: FakeCluster) -> None:
     only(cluster)
 
-    async def use(session: Session) -> None:
+    async def use(session: ClientSession) -> None:
         queue = queue_of(session)
         await queue.push(b"x")
         link = session.router.link(0)
@@ -57,11 +57,11 @@ def test_a_cluster_that_grows_is_followed(rig: Rig, cluster: FakeCluster) -> Non
 def test_a_consumer_alone_learns_that_the_cluster_grew(
     rig: Rig, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It pushes nothing, so nobody tells it; it looks by itself from time to time."""
+    """The consumer pushes nothing, so no node reports the new view; the client polls for it."""
     monkeypatch.setattr(router_module, "LOOK_EVERY_S", 0.1)
     only(cluster)
 
-    async def use(session: Session) -> None:
+    async def use(session: ClientSession) -> None:
         queue = queue_of(session)
         assert await queue.pop() is None
         grow(cluster)
@@ -74,7 +74,7 @@ def test_a_consumer_alone_learns_that_the_cluster_grew(
 def test_a_cluster_that_shrinks_to_one_is_waited_for(rig: Rig, cluster: FakeCluster) -> None:
     last = cluster.nodes[1]
 
-    async def use(session: Session) -> None:
+    async def use(session: ClientSession) -> None:
         queue = queue_of(session)
         for node in (cluster.nodes[0], cluster.nodes[2]):
             cluster.die(node)
@@ -89,16 +89,16 @@ def test_a_cluster_that_shrinks_to_one_is_waited_for(rig: Rig, cluster: FakeClus
 
 
 def test_the_link_of_a_node_that_left_is_closed(rig: Rig, cluster: FakeCluster) -> None:
-    async def use(session: Session) -> None:
+    async def use(session: ClientSession) -> None:
         router = session.router
         gone = router.link_to("n1")
         assert gone is not None
-        await gone.call(wire.View(), (), time.monotonic() + 60)
+        await gone.call(wire.GetView(), (), time.monotonic() + 60)
         cluster.fail_over(cluster.nodes[1])
         await router.look("n0", time.monotonic() + 60)
         assert router.link_to("n1") is None
         with pytest.raises(errors.ConnectionLost):
-            await gone.call(wire.View(), (), time.monotonic() + 60)
+            await gone.call(wire.GetView(), (), time.monotonic() + 60)
         await queue_of(session).push(b"x")
 
     rig.use(use)
@@ -107,7 +107,7 @@ def test_the_link_of_a_node_that_left_is_closed(rig: Rig, cluster: FakeCluster) 
 def test_a_node_that_comes_back_elsewhere_is_found(rig: Rig, cluster: FakeCluster) -> None:
     node = cluster.nodes[1]
 
-    async def use(session: Session) -> None:
+    async def use(session: ClientSession) -> None:
         before = session.router.link_to("n1")
         node.kill()
         node.port = 0
@@ -122,28 +122,28 @@ def test_a_node_that_comes_back_elsewhere_is_found(rig: Rig, cluster: FakeCluste
 
 
 def test_an_older_view_and_another_cluster_are_not_believed(rig: Rig, cluster: FakeCluster) -> None:
-    async def use(session: Session) -> None:
+    async def use(session: ClientSession) -> None:
         router = session.router
         mine = router.view
-        elsewhere = (Node("x", "127.0.0.1:1", "127.0.0.1:2"),)
-        router.adopt(View(mine.cluster, PARTITIONS, elsewhere, mine.version - 1))
+        elsewhere = (ClusterNode("x", "127.0.0.1:1", "127.0.0.1:2"),)
+        router.adopt(ClusterView(mine.cluster, PARTITIONS, elsewhere, mine.version - 1))
         assert router.view is mine
-        router.adopt(View("another", PARTITIONS, elsewhere, mine.version + 9))
+        router.adopt(ClusterView("another", PARTITIONS, elsewhere, mine.version + 9))
         assert router.view is mine
 
     rig.use(use)
 
 
 def test_many_callers_share_one_look(cluster: FakeCluster) -> None:
-    """Sixteen threads meet the same move; the node that refused them is asked a few times."""
+    """Sixteen threads meet the same move; the refusing node is queried only a few times."""
     cluster.lead(cluster.nodes[0], *range(PARTITIONS))
     discovery = cluster.discovery()
     cluster.lead(cluster.nodes[2], *range(PARTITIONS))
     rig = Rig("blocking", cluster)
 
-    def use_all(session: Session) -> None:
+    def use_all(session: ClientSession) -> None:
         def push() -> None:
-            from weft.client.link import run
+            from weft.client.transport.link import run
 
             run(queue_of(session).push(b"x"))
 
@@ -153,12 +153,12 @@ def test_many_callers_share_one_look(cluster: FakeCluster) -> None:
         for thread in threads:
             thread.join()
 
-    async def use(session: Session) -> None:
+    async def use(session: ClientSession) -> None:
         use_all(session)
 
     rig.use(use, discovery)
     assert len(cluster.messages["q"]) == 16
-    assert len(cluster.nodes[0].requests(wire.View)) < 8
+    assert len(cluster.nodes[0].requests(wire.GetView)) < 8
 
 
 # --- the seeds --------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ class Seed(weft_pb2_grpc.ClusterServicer):
 
     def View(self, request: object, context: object) -> weft_pb2.ViewResponse:
         with self._cluster.lock:
-            return translate.view(self._cluster.view())
+            return grpc_translation.view(self._cluster.view())
 
 
 @contextmanager
@@ -200,9 +200,9 @@ def test_dead_seeds_are_skipped_and_what_is_found_takes_their_place(
 
 
 def test_when_no_link_answers_the_seeds_are_asked(rig: Rig, cluster: FakeCluster) -> None:
-    """All nodes came back on other ports."""
+    """All nodes returned on other ports."""
 
-    async def use(session: Session) -> None:
+    async def use(session: ClientSession) -> None:
         queue = queue_of(session)
         await queue.push(b"x")
         for node in cluster.nodes:

@@ -1,4 +1,4 @@
-"""How the gRPC edge stops: what is under way is finished, the rest is told to come again."""
+"""How the gRPC edge stops: calls in flight finish, others are told to retry."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tests.contract.served import Served, consume, eventually, refused, serve
 from weft import errors
 from weft.proto import weft_pb2 as pb
 from weft.proto import weft_pb2_grpc, wire
-from weft.server.ask import OnAnswer
 from weft.server.config import Config
-from weft.server.grpc_edge import GrpcEdge
-from weft.server.node import Node
-from weft.server.who import NOBODY, Who
+from weft.server.edges.grpc_edge import GrpcEdge
+from weft.server.node.node import Node
+from weft.server.node.node_api import OnAnswer
+from weft.server.security.caller import ANONYMOUS, Caller
 
 
 def test_stopping_ends_waits_and_refuses_new_calls(own: Served) -> None:
@@ -41,7 +41,7 @@ def test_stopping_ends_waits_and_refuses_new_calls(own: Served) -> None:
 
 
 class Hold:
-    """A node that keeps its answers back until it is told to let go."""
+    """A node that holds its answers back until released."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -54,7 +54,7 @@ class Hold:
         request: wire.AnyRequest,
         payload: Sequence[bytes],
         on_answer: OnAnswer,
-        who: Who = NOBODY,
+        who: Caller = ANONYMOUS,
     ) -> int:
         def late(answer: wire.AnyAnswer, frames: Sequence[bytes]) -> None:
             def wait() -> None:
@@ -72,7 +72,7 @@ class Hold:
 
 
 class Held:
-    """A second edge on the same node, whose answers are held back."""
+    """A second edge on the same node, with answers held back."""
 
     def __init__(self, own: Served) -> None:
         self.hold = Hold(own.node)
@@ -82,7 +82,7 @@ class Held:
         self.health = health_pb2_grpc.HealthStub(self.channel)
 
     def pushing(self, name: str) -> Any:
-        """A push that is done at the node, and not yet answered."""
+        """A push that the node has executed, and not yet answered."""
         push = pb.PushRequest(queue=name, messages=[pb.OutMessage(body=b"x")])
         call = self.queue.Push.future(push)
         assert self.hold.answered.wait(100)
@@ -135,6 +135,28 @@ def test_an_answer_after_the_cancel_is_given_back(own: Served, held: Held) -> No
     eventually(lambda: own.describe(name).ready == 1)
     (message,) = own.pop(name)
     assert message.deliveries == 1
+
+
+def test_an_answer_made_in_the_round_of_the_cancel_reaches_its_caller(own: Served) -> None:
+    """The caller knows the queue, and returns messages lent by this node or another one."""
+    name = own.make()
+    own.push(name, b"x")
+    answers: list[wire.AnyAnswer] = []
+    answered = threading.Event()
+
+    def on_answer(answer: wire.AnyAnswer, _: Sequence[bytes]) -> None:
+        answers.append(answer)
+        answered.set()
+
+    def both() -> None:
+        """In the node's thread: the next round takes the two together."""
+        own.node.cancel(own.node.submit(wire.Pop(name, 1), (), on_answer))
+
+    assert own.node.look(both)
+    assert answered.wait(100)
+    (answer,) = answers
+    assert isinstance(answer, wire.Popped)
+    assert len(answer.lent) == 1
 
 
 def test_more_calls_than_allowed_are_refused(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from weft import errors, limits
 from weft.ids import MessageId
 from weft.proto import weft_pb2 as pb
 from weft.proto import weft_pb2_grpc
-from weft.server.grpc_edge import SERVICES
+from weft.server.edges.grpc_edge import SERVICES
 
 # --- queues -----------------------------------------------------------------------------------
 
@@ -119,13 +119,15 @@ def test_the_largest_batch_comes_back_in_one_pop(served: Served) -> None:
 def test_the_largest_message_comes_back(served: Served) -> None:
     name = served.make()
     served.push(name, bytes(limits.BODY_BYTES_MAX))
-    assert [len(message.body) for message in served.pop(name, 2)] == [limits.BODY_BYTES_MAX]
+    pop = pb.PopRequest(queue=name, limit=2, max_bytes=limits.GRPC_BYTES_MAX)
+    popped = served.queue.Pop(pop).messages
+    assert [len(message.body) for message in popped] == [limits.BODY_BYTES_MAX]
 
 
 def test_an_answer_is_never_more_than_any_client_takes(served: Served) -> None:
     name = served.make()
     served.push(name, *[bytes([number]) * limits.MIB for number in range(5)])
-    with grpc.insecure_channel(served.address) as channel:  # with the limit that gRPC sets itself
+    with grpc.insecure_channel(served.address) as channel:  # with gRPC's default limit
         queue = weft_pb2_grpc.QueueStub(channel)  # type: ignore[no-untyped-call]
         assert len(queue.Peek(pb.PeekRequest(queue=name, limit=9)).messages) == 3
         first = queue.Pop(pb.PopRequest(queue=name, limit=9)).messages
@@ -201,7 +203,7 @@ def test_purge_and_redrive(served: Served) -> None:
 
 def test_a_pop_answers_before_its_deadline(served: Served) -> None:
     name = served.make()
-    for seconds in (0.6, 2, 6, 20):  # what it keeps back is not much for a busy machine
+    for seconds in (0.6, 2, 6, 20):  # the margin is small for a busy machine
         before = time.monotonic()
         try:
             answer = served.queue.Pop(pb.PopRequest(queue=name, wait_ms=60_000), timeout=seconds)
@@ -231,7 +233,7 @@ def test_no_message_is_lost_when_pops_are_cancelled_in_a_race_with_pushes(served
         pushing = served.queue.Push.future(push)
         waiting.cancel()
         pushing.result()
-    # An answer may be on the network when its call is cancelled: that one comes back by itself.
+    # An answer may be in flight when its call is cancelled: its message returns later.
     eventually(lambda: served.describe(name).ready == 50)
     assert served.describe(name).waiting_pops == 0
 

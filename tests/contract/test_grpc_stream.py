@@ -1,4 +1,4 @@
-"""Consume: flow control by prefetch, and what a stream leaves behind."""
+"""Consume: flow control by prefetch, and the state after a stream's end."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_stream_ends_with_its_queue(served: Served) -> None:
 def test_a_stream_sends_large_messages_in_several_answers(served: Served) -> None:
     name = served.make()
     served.push(name, *[bytes([number]) * limits.MIB for number in range(5)])
-    with grpc.insecure_channel(served.address) as channel:  # with the limit that gRPC sets itself
+    with grpc.insecure_channel(served.address) as channel:  # with gRPC's default limit
         queue = weft_pb2_grpc.QueueStub(channel)  # type: ignore[no-untyped-call]
         stream = queue.Consume(pb.ConsumeRequest(queue=name))
         got = [[message.body[0] for message in next(stream).messages] for _ in range(2)]

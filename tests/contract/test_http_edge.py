@@ -1,4 +1,4 @@
-"""The HTTP edge over real sockets: what it says, what it refuses, and that it cannot be held up."""
+"""The HTTP edge over real sockets: its pages, its refusals, and that no client can block it."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ import pytest
 from tests.contract.served import Served, serve
 from weft.errors import Unavailable
 from weft.proto import wire
-from weft.server import health as health_module
-from weft.server import http_edge
 from weft.server.address import Address
-from weft.server.calls import Calls
-from weft.server.figures import Figures
-from weft.server.health import DRAINING, SERVING, STARTING, Health
-from weft.server.http_edge import HttpEdge
-from weft.server.metrics import Metrics
-from weft.server.timing import Timing
+from weft.server.edges import http_edge
+from weft.server.edges.call_log import CallLog
+from weft.server.edges.http_edge import HttpEdge
+from weft.server.observability import health as health_module
+from weft.server.observability.health import DRAINING, SERVING, STARTING, Health
+from weft.server.observability.histogram import Histogram
+from weft.server.observability.metrics import Metrics
+from weft.server.observability.node_stats import NodeStats
 
 STATUS = wire.StatusInfo("n1", "1", 1, "disk", 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 
 
 class OneNode:
-    """A node that does what a test tells it: answer, hang, or have ended."""
+    """A scripted node: answers, hangs, or has ended."""
 
     def __init__(self) -> None:
         self.full = False
@@ -42,16 +42,16 @@ class OneNode:
             look()
         return not self.ended
 
-    def figures(self, *, queues: bool) -> Generator[None, None, Figures]:
+    def node_stats(self, *, queues: bool) -> Generator[None, None, NodeStats]:
         yield
-        return Figures(STATUS, self.full)
+        return NodeStats(STATUS, self.full)
 
 
 class Edge:
     def __init__(self) -> None:
         self.node = OneNode()
         self.health = Health(self.node)
-        metrics = Metrics(Timing(), Timing(), Calls(), dict)
+        metrics = Metrics(Histogram(), Histogram(), CallLog(), dict)
         self.edge = HttpEdge(Address("127.0.0.1", 0), self.health, metrics)
         self.address = self.edge.start()
 
@@ -122,7 +122,7 @@ def test_many_readers_share_one_look(edge: Edge, monkeypatch: pytest.MonkeyPatch
     edge.health.phase = SERVING
     for _ in range(10):
         assert edge.get("/readyz")[0] == 200
-    assert edge.node.looks == 2  # one look, of two steps
+    assert edge.node.looks == 2  # one check, of two steps
 
 
 def test_metrics_and_the_list_of_pages(edge: Edge) -> None:
@@ -163,7 +163,7 @@ def test_405_says_what_is_allowed(edge: Edge) -> None:
 
 def test_a_head_that_trickles_is_cut(edge: Edge, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_edge, "HEAD_S_MAX", 1.0)
-    for _ in range(5):  # a byte that meets the end of the connection undoes its last words
+    for _ in range(5):  # a byte sent to the closed connection discards the last answer
         with socket.create_connection(edge.address, timeout=100) as link:
             link.sendall(b"GET /")
             end = time.monotonic() + 50
@@ -201,7 +201,7 @@ def test_a_connection_too_many_is_closed(edge: Edge, monkeypatch: pytest.MonkeyP
 
 
 def test_a_port_in_use_says_what_to_do(edge: Edge) -> None:
-    metrics = Metrics(Timing(), Timing(), Calls(), dict)
+    metrics = Metrics(Histogram(), Histogram(), CallLog(), dict)
     with pytest.raises(Unavailable, match=r"Address already in use.*--http-listen"):
         HttpEdge(edge.address, edge.health, metrics).start()
 

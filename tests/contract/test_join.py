@@ -1,4 +1,4 @@
-"""Joining, against a real gRPC server that plays the cluster."""
+"""Joining, against a real gRPC server with a scripted Cluster service."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from weft.errors import (
 from weft.node_process import unused_ports
 from weft.persistence.directory import DataDirectory
 from weft.proto import weft_pb2 as pb
-from weft.server import join as joining
 from weft.server.address import Address
 from weft.server.config import Config
-from weft.server.data_key import data_key
-from weft.server.join import Join, Newcomer, is_known, open_directory
-from weft.server.peers import PEER_VERSION
+from weft.server.edges.peer_edge import PEER_VERSION
+from weft.server.node import cluster_join as joining
+from weft.server.node.cluster_join import ClusterJoin, Newcomer, is_known, open_directory
+from weft.server.security.data_key import data_key
 
 GRPC, ZMQ = Address("127.0.0.1", 7000), Address("127.0.0.1", 7001)
 
 
 class Newbie:
-    """As much of a node as joining needs."""
+    """The parts of a node that joining needs."""
 
     def __init__(self, *, has_view: bool = False) -> None:
         self.has_view = has_view
@@ -67,7 +67,7 @@ def config(data: Path, join: str, **settings: Any) -> Config:
 
 
 def nowhere() -> str:
-    """An address on which nobody listens, and which the system gives to nobody else."""
+    """An address without a listener, which the system gives to no other process."""
     return f"127.0.0.1:{unused_ports(1)[0]}"
 
 
@@ -75,11 +75,11 @@ def nobody_refuses() -> None:
     pytest.fail("it was refused")
 
 
-def join(settings: Config, node: Newbie) -> Join:
+def join(settings: Config, node: Newbie) -> ClusterJoin:
     """The whole flow; the directory is closed again."""
     directory = open_directory(settings, time.sleep)
     directory.close()
-    made = Join(settings, directory, GRPC, ZMQ)
+    made = ClusterJoin(settings, directory, GRPC, ZMQ)
     assert isinstance(node, Newcomer)
     made.enter(node, time.sleep, nobody_refuses)
     return made
@@ -141,13 +141,13 @@ def test_a_refusal_is_the_last_word(fake: FakeCluster, tmp_path: Path) -> None:
     directory = open_directory(settings, time.sleep)
     directory.close()
     fake.failures = [InvalidArgument("no such luck")]
-    with pytest.raises(InvalidArgument, match=f"{fake.address} says: no such luck"):
-        Join(settings, directory, GRPC, ZMQ).enter(Newbie(), time.sleep, nobody_refuses)
+    with pytest.raises(InvalidArgument, match=f"{fake.address}: no such luck"):
+        ClusterJoin(settings, directory, GRPC, ZMQ).enter(Newbie(), time.sleep, nobody_refuses)
 
 
 def test_without_any_member_it_gives_up_and_makes_nothing(tmp_path: Path) -> None:
     address = nowhere()
-    with pytest.raises(ConnectionLost, match=rf"within 2 s: {address} does not answer.*--join"):
+    with pytest.raises(ConnectionLost, match=rf"within 2 s: {address}: connection refused.*--join"):
         open_directory(config(tmp_path / "data", address), time.sleep)
     assert not (tmp_path / "data").exists()
 
@@ -227,17 +227,17 @@ def test_a_member_serves_although_nobody_answers(tmp_path: Path) -> None:
     DataDirectory.open(tmp_path, CLUSTER, 16).close()
     before = time.monotonic()
     made = join(config(tmp_path, nowhere()), Newbie(has_view=True))
-    made.close()  # which ends the waiting, too
+    made.close()  # close also ends the wait
     assert time.monotonic() - before < joining.JOIN_S_MAX / 2
 
 
-def returns(fake: FakeCluster, path: Path) -> Join:
-    """A member that the others know by another address comes back."""
+def returns(fake: FakeCluster, path: Path) -> ClusterJoin:
+    """A member that the others know by another address returns."""
     known_as(fake, path, peer="elsewhere:1")
     settings = config(path, fake.address)
     directory = open_directory(settings, time.sleep)
     directory.close()
-    return Join(settings, directory, GRPC, ZMQ)
+    return ClusterJoin(settings, directory, GRPC, ZMQ)
 
 
 def test_a_member_that_cannot_be_made_known_serves_on_and_warns(
@@ -286,14 +286,14 @@ def test_without_seeds_nothing_is_asked(tmp_path: Path) -> None:
     settings = Config(data=str(tmp_path))
     directory = open_directory(settings, time.sleep)
     directory.close()
-    made = Join(settings, directory, GRPC, ZMQ)
+    made = ClusterJoin(settings, directory, GRPC, ZMQ)
     made.enter(Newbie(), time.sleep, nobody_refuses)
     made.close()
     assert not made.wanted
 
 
 def test_a_node_of_another_version_is_refused_by_a_real_one(tmp_path: Path) -> None:
-    """It would be a member that nobody hears: what it says to others would be dropped."""
+    """Other nodes would drop its messages, so it would be an unreachable member."""
     served = serve(tmp_path)
     try:
         public = zmq.curve_keypair()[0].decode()

@@ -14,15 +14,15 @@ import pytest
 
 from tests.contract.peer import Handler, Peer, lent, reply
 from weft import errors
-from weft.client import retry
-from weft.client.carrier import AsyncCarrier, BlockingCarrier
-from weft.client.connection import READABLE
-from weft.client.discovery import Discovery
-from weft.client.link import Answered, Link, run
-from weft.client.link_async import DRAIN_BYTES_MAX, AsyncLink
-from weft.client.link_blocking import BlockingLink
-from weft.client.router import ANY, Router
-from weft.client.view import Node, View
+from weft.client.routing import retry
+from weft.client.routing.cluster_view import ClusterNode, ClusterView
+from weft.client.routing.discovery import Discovery
+from weft.client.routing.router import ANY, Router
+from weft.client.transport.async_link import DRAIN_BYTES_MAX, AsyncLink
+from weft.client.transport.blocking_link import BlockingLink
+from weft.client.transport.connection import READABLE
+from weft.client.transport.link import Answered, Link, run
+from weft.client.transport.runtime import AsyncRuntime, BlockingRuntime
 from weft.proto import wire
 
 T = TypeVar("T")
@@ -30,12 +30,12 @@ Use = Callable[[Link], Awaitable[T]]
 
 LOOKUP = wire.Lookup("k")
 VALUE = wire.Value(b"v")
-#: Long enough for a loaded machine; nothing waits for all of it.
+#: Long enough for a loaded machine; no test waits for all of it.
 SOON_S = 60.0
 
 
 class Known:
-    """The place of a node that is found elsewhere when a test says so."""
+    """The address of a node that moves when a test says so."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -51,7 +51,7 @@ class Known:
 
 
 class Rig:
-    """Runs a test's coroutine over one kind of link."""
+    """Run a test's coroutine over one kind of link."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -83,16 +83,18 @@ class Rig:
     def route(self, peer: Peer, use: Callable[[Router], Awaitable[T]]) -> T:
         """As `use`, with a router to the only node of a cluster."""
         discovery = Discovery([peer.address])
-        discovery.view = View("cluster", 256, (Node("n", peer.address, peer.address),))
+        discovery.view = ClusterView(
+            "cluster", 256, (ClusterNode("n", peer.address, peer.address),)
+        )
         if self.kind == "blocking":
-            router = Router(BlockingCarrier(), discovery)
+            router = Router(BlockingRuntime(), discovery)
             try:
                 return run(use(router))  # type: ignore[arg-type]
             finally:
                 router.close()
 
         async def main() -> T:
-            router = Router(AsyncCarrier(), discovery)
+            router = Router(AsyncRuntime(), discovery)
             try:
                 return await use(router)
             finally:
@@ -246,7 +248,7 @@ def test_the_deadline_ends_a_call_that_was_sent(rig: Rig) -> None:
 
 def test_the_deadline_ends_a_call_that_nobody_took(rig: Rig) -> None:
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # nobody listens, and nobody else gets the port
+        taken.bind(("127.0.0.1", 0))  # no listener, and no other process gets the port
         known = Known(f"127.0.0.1:{taken.getsockname()[1]}")
         with pytest.raises(errors.ConnectionLost, match="nothing was sent"):
             rig.use(known, ask(LOOKUP, 0.3))
@@ -458,7 +460,7 @@ def test_each_thread_has_its_own_line_and_closes_it() -> None:
 
 @pytest.mark.parametrize("answer_first", [False, True])
 def test_a_cancelled_pop_gives_its_messages_back(answer_first: bool) -> None:
-    """Whether the answer comes after the cancellation, or just before the caller wakes."""
+    """The answer comes after the cancellation, or just before the caller wakes."""
 
     def answer(call: wire.Call, payload: Sequence[bytes]) -> list[list[bytes]]:
         if isinstance(call.request, wire.Pop):
@@ -492,8 +494,40 @@ def test_a_cancelled_pop_gives_its_messages_back(answer_first: bool) -> None:
         assert [call.request for call in peer.calls].count(nack) == 1
 
 
+def test_a_cancelled_pop_stops_waiting_at_the_node() -> None:
+    """Otherwise the abandoned pop would take the messages that its caller returns just then."""
+    waiting: list[int] = []
+
+    def answer(call: wire.Call, payload: Sequence[bytes]) -> list[list[bytes]]:
+        if isinstance(call.request, wire.Pop):
+            waiting.append(call.rid)
+            return []
+        if isinstance(call.request, wire.StopWaiting):
+            assert call.request.call == waiting.pop()
+            return [reply(call.request.call, wire.Popped([])), reply(call.rid, wire.Done(0))]
+        return [reply(call.rid, VALUE)]
+
+    async def main(peer: Peer) -> None:
+        link = AsyncLink(Known(peer.address))
+        pop = asyncio.create_task(link.call(wire.Pop("q", 1, 60_000), (), soon()))
+        while not waiting:  # noqa: ASYNC110 - the peer is another thread
+            await asyncio.sleep(0.001)
+        pop.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await pop
+        assert not link.quiet
+        await link.call(LOOKUP, (), soon())
+        assert link.quiet
+        link.close()
+
+    with Peer(answer).listen() as peer:
+        asyncio.run(main(peer))
+        kinds = [type(call.request) for call in peer.calls]
+        assert kinds == [wire.Pop, wire.StopWaiting, wire.Lookup]
+
+
 def test_answers_are_read_some_at_a_time_and_not_by_who_asks() -> None:
-    """Else whoever has got one, and says so, would bring in those of all the others."""
+    """Otherwise a caller that sends its next call would read in the answers of all others."""
     size, count = 128 * 1024, 40
 
     def large(call: wire.Call, payload: Sequence[bytes]) -> list[list[bytes]]:
@@ -503,16 +537,16 @@ def test_answers_are_read_some_at_a_time_and_not_by_who_asks() -> None:
         link = AsyncLink(Known(peer.address))
         await link.call(LOOKUP, (), soon())
         works = [asyncio.ensure_future(link.call(LOOKUP, (), soon())) for _ in range(count)]
-        await asyncio.sleep(0)  # they are sent
+        await asyncio.sleep(0)  # let the calls be sent
         while not link._connection.state() & READABLE:
             time.sleep(0.001)  # noqa: ASYNC251 - the loop must not see the answers yet
         time.sleep(0.2)  # noqa: ASYNC251 - for more of them
         link._wake()
-        under_way = len(link._exchange._calls)
+        under_way = len(link._pending_calls._calls)
         assert count - DRAIN_BYTES_MAX // size - 1 <= under_way < count
         another = link.call(LOOKUP, (), soon())
         another.send(None)
-        assert len(link._exchange._calls) == under_way + 1
+        assert len(link._pending_calls._calls) == under_way + 1
         another.close()
         await asyncio.gather(*works)
         link.close()

@@ -1,4 +1,7 @@
-"""A link of a cluster with several nodes ends its calls with its connection. Both kinds."""
+"""A link to one of several nodes fails its calls when its connection fails.
+
+Asyncio and blocking.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,10 @@ import pytest
 
 from tests.contract.peer import Peer, reply
 from weft import errors
-from weft.client.exchange import NotSent
-from weft.client.link import LOST_S, OpenLink, run
-from weft.client.link_async import AsyncLink
-from weft.client.link_blocking import BlockingLink
+from weft.client.transport.async_link import AsyncLink
+from weft.client.transport.blocking_link import BlockingLink
+from weft.client.transport.link import LOST_S, OpenLink, run
+from weft.client.transport.pending_calls import NotSent
 from weft.proto import wire
 
 T = TypeVar("T")
@@ -25,7 +28,7 @@ LOOKUP = wire.Lookup("k")
 
 
 class Fixed:
-    """A place that never changes; `on_look` is what the router would do after a look."""
+    """An address that never changes; `on_look` is the router's reaction to a view refresh."""
 
     token = ""
     key = None
@@ -67,7 +70,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def nobody() -> Iterator[str]:
-    """An address where nobody listens, and that nobody else gets."""
+    """An address without a listener, which no other process gets."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield f"127.0.0.1:{taken.getsockname()[1]}"
@@ -75,7 +78,7 @@ def nobody() -> Iterator[str]:
 
 @pytest.fixture
 def full() -> Iterator[str]:
-    """An address where a connection is neither made nor refused."""
+    """An address at which a connection is neither accepted nor refused."""
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen(0)
@@ -160,7 +163,7 @@ def test_a_node_that_is_back_is_used_again(kind: str) -> None:
 
 
 def test_calls_that_are_held_are_let_go_when_there_are_other_nodes(kind: str, nobody: str) -> None:
-    """The only node is away; a look finds that the cluster has grown."""
+    """The only node is away; a view refresh finds that the cluster has grown."""
     links: list[OpenLink] = []
 
     def grown() -> None:

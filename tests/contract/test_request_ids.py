@@ -1,4 +1,4 @@
-"""Request ids: given or made, told back, and in the log of what failed or was slow."""
+"""Request ids: given or generated, returned, and in the log of failed or slow calls."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import pytest
 
 from tests.contract.served import Served, consume, eventually, serve
 from weft.proto import weft_pb2 as pb
-from weft.server import calls
-from weft.server.log import JsonFormatter
+from weft.server.edges import call_log
+from weft.server.observability.log import JsonFormatter
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
 
 @pytest.fixture
 def lines() -> Iterator[list[dict[str, Any]]]:
-    """What the book of calls logs, as JSON."""
+    """The lines of the call log, as JSON."""
     found: list[dict[str, Any]] = []
 
     class Handler(logging.StreamHandler[StringIO]):
@@ -37,12 +37,12 @@ def lines() -> Iterator[list[dict[str, Any]]]:
 
     handler = Handler(StringIO())
     handler.setFormatter(JsonFormatter())
-    calls.log.addHandler(handler)
-    level = calls.log.level
-    calls.log.setLevel(logging.INFO)
+    call_log.log.addHandler(handler)
+    level = call_log.log.level
+    call_log.log.setLevel(logging.INFO)
     yield found
-    calls.log.setLevel(level)
-    calls.log.removeHandler(handler)
+    call_log.log.setLevel(level)
+    call_log.log.removeHandler(handler)
 
 
 def ended(served: Served, name: str, *metadata: tuple[str, str]) -> tuple[dict[str, str], Any]:
@@ -89,7 +89,7 @@ def test_a_slow_call_is_logged_and_a_quick_one_is_not(
     name = served.make()
     ended(served, name)
     assert not lines
-    monkeypatch.setattr(calls, "SLOW_S", 0.0)
+    monkeypatch.setattr(call_log, "SLOW_S", 0.0)
     ended(served, name, ("x-request-id", "r-2"))
     (line,) = lines
     assert (line["message"], line["level"], line["request"]) == ("call was slow", "warning", "r-2")
@@ -98,17 +98,17 @@ def test_a_slow_call_is_logged_and_a_quick_one_is_not(
 def test_a_pop_that_waits_is_not_slow(
     served: Served, lines: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calls, "SLOW_S", 0.05)
+    monkeypatch.setattr(call_log, "SLOW_S", 0.05)
     assert served.pop(served.make(), wait_ms=100) == []
     assert not [line for line in lines if line["call"] == "Pop"]
 
 
 def test_a_flood_of_refusals_is_cut_short(served: Served, lines: list[dict[str, Any]]) -> None:
-    for _ in range(4 * calls.LINES_PER_SECOND_MAX):
+    for _ in range(4 * call_log.LINES_PER_SECOND_MAX):
         ended(served, "nowhere")
     refused = [line for line in lines if line["message"] == "call refused"]
-    assert len(refused) < 4 * calls.LINES_PER_SECOND_MAX
-    served.edge.calls._second = -1  # as if the next one had begun
+    assert len(refused) < 4 * call_log.LINES_PER_SECOND_MAX
+    served.edge.calls._second = -1  # as if the next second had begun
     ended(served, "nowhere")
     assert any(line["message"] == "calls were not logged" for line in lines)
 

@@ -1,4 +1,4 @@
-"""Large payloads stand in segments: they behave as any value, and their files follow what lives."""
+"""Large payloads in segments behave as any value, and their files follow the live data."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SEGMENT = 64 * KIB
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segments, "LARGE_BYTES", LARGE)
     monkeypatch.setattr(segments, "SEGMENT_BYTES", SEGMENT)
-    monkeypatch.setattr(segments, "SPARES_MAX", 0)  # test_spares.py has them
+    monkeypatch.setattr(segments, "SPARES_MAX", 0)  # see test_recycled_segments.py
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def files(path: Path) -> list[Path]:
 
 
 def soon(true: Callable[[], bool]) -> bool:
-    """Files are removed in a thread of their own: whether it becomes true."""
+    """True if the condition becomes true: a separate thread removes files."""
     until = time.monotonic() + 30
     while not true() and time.monotonic() < until:
         time.sleep(0.01)
@@ -165,7 +165,7 @@ def test_damage_names_the_segment(path: Path, what: str) -> None:
 
 
 def test_damage_shows_in_either_part(store: LevelStore, path: Path) -> None:
-    """Before any of its bytes are given to anybody, and the file is named."""
+    """Before any reader gets one of its bytes; the error names the file."""
     sealed = layout.seal(body(1), value(1))
     store.write([(body(1), sealed)], sync=True)
     (segment,) = files(path)
@@ -184,7 +184,7 @@ def test_damage_shows_in_either_part(store: LevelStore, path: Path) -> None:
 
 
 def test_what_is_another_keys_shows(store: LevelStore) -> None:
-    """A payload that is whole, and was sealed for another key."""
+    """An undamaged payload that was sealed for another key."""
     store.write([(body(1), layout.seal(body(2), value(1)))], sync=True)
     with pytest.raises(StoreDamaged, match=body(1).hex()):
         Overlay(store).read_bytes(body(1))
@@ -245,8 +245,7 @@ def test_bytes_are_on_disk_before_what_points_to_them(
 def test_what_is_moved_is_on_disk_before_it_is_pointed_to(
     store: LevelStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A move is no change that anybody waits for, and yet a power loss must not take what was on
-    disk before it."""
+    """No client waits for a move, yet a power loss must not take data that was on disk."""
     for number in range(100):
         store.write([(body(number), value(number))], sync=True)
     for number in range(90):
@@ -296,7 +295,7 @@ def test_a_store_that_is_closed_has_removed_everything(path: Path) -> None:
 
 
 def test_the_same_as_in_memory(path: Path) -> None:
-    """Random writes, compactions and restarts: always what a plain map would hold."""
+    """Random writes, compactions and restarts: always equal to a plain map."""
     rng = random.Random(11)
     store, model = LevelStore(path, create=True), MemoryStore()
     for turn in range(400):

@@ -1,4 +1,4 @@
-"""The wire and the store are plain msgpack: a library that knows nothing of Weft reads them."""
+"""The wire and the store are plain msgpack: an independent library reads them."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def test_a_request_of_another_writer_is_understood() -> None:
 
 
 def test_a_search_between_two_versions_is_understood() -> None:
-    """What a caller or a node of the version before does not say, and does not read."""
+    """Fields that a caller or a node of the previous version neither sends nor reads."""
     for packed, request in (
         (["pop", "orders", 1, 0, 0], wire.Pop("orders", 1)),
         (["where", "orders", 500], wire.Where("orders", 500)),
         (["where", "orders", 500, {"a": [1, 2]}], wire.Where("orders", 500, {"a": (1, 2)})),
         (
-            ["pop", "orders", 1, 0, 0, True, "of the next version"],
-            wire.Pop("orders", 1, 0, 0, True),
+            ["pop", "orders", 1, 0, 0, True, True, True, "of the next version"],
+            wire.Pop("orders", 1, 0, 0, True, True, True),
         ),
     ):
         assert wire.decode_call(msgpack.packb([2, 9, packed])).request == request
@@ -56,5 +56,9 @@ def test_a_stored_head_can_be_read_without_weft() -> None:
     stored = Head(9, 5, 6, 3, 100, 12345, 0, None, [Part(0, 3, 9)])
     record = layout.seal(layout.head(1, 2), head.encode(stored))
     assert msgpack.unpackb(record[8:]) == [
-        9, 5, 6, 3, 100, 12345, 0, None, [[0, 3, 9, 0, 0, "", "", 0]],
+        9, 5, 6, 3, 100, 12345, 0, None, [[0, 3, 9, 0, 0, "", "", 0, 0]],
     ]  # fmt: skip
+    of_the_version_before = msgpack.packb(
+        [9, 5, 6, 3, 100, 12345, 0, None, [[0, 3, 9, 0, 0, "", "", 0]]]
+    )
+    assert head.decode(of_the_version_before) == stored

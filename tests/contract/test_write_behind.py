@@ -1,4 +1,4 @@
-"""A node that works on while its last write is under way: nothing is said before it is written."""
+"""A node that works on during its last write: no answer is sent before the write is done."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from weft.persistence.store import Change
 from weft.proto import wire
 from weft.proto.settings import Settings
 from weft.server.config import Config
-from weft.server.node import BEHIND_BYTES_MIN, Node
+from weft.server.node.node import BEHIND_BYTES_MIN, Node
 
 WAIT_S = 60.0
 QUEUE = "orders"
 
 
 class GatedStore(MemoryStore):
-    """Its writes wait while the gate is shut."""
+    """Writes wait while the gate is shut."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class Rig:
         self.ask(wire.CreateQueue(QUEUE, Settings()))
 
     def submit(self, request: wire.AnyRequest, *payload: bytes) -> list[wire.AnyAnswer]:
-        """Where the answer will be."""
+        """Submit a request; the returned list gets the answer."""
         answers: list[wire.AnyAnswer] = []
         self.node.submit(request, payload, lambda answer, _: answers.append(answer))
         return answers
@@ -67,7 +67,7 @@ class Rig:
         return self.submit(wire.Push(QUEUE, 1, self._batches, 1), payload)
 
     def shut(self) -> list[wire.AnyAnswer]:
-        """A large push whose write does not end."""
+        """A large push with a write that does not end."""
         self.store.waiting.clear()
         self.store.gate.clear()
         answers = self.push()
@@ -75,7 +75,7 @@ class Rig:
         return answers
 
     def handled(self) -> None:
-        """Returns when the node has handled everything that came before this."""
+        """Return when the node has handled everything submitted before."""
         done = threading.Event()
         assert self.node.look(done.set)
         assert done.wait(WAIT_S), "the node waits for the disk"
@@ -141,7 +141,7 @@ def test_small_writes_are_not_handed_over(rig: Rig) -> None:
     rig.ask(wire.Pop(QUEUE, 1))
     pushed = rig.push(1)
     eventually(lambda: bool(pushed))
-    assert not any(thread.name == "weft-scribe" for thread in threading.enumerate())
+    assert not any(thread.name == "weft-writer" for thread in threading.enumerate())
 
 
 def test_a_write_that_fails_ends_the_node_and_nobody_is_told_that_it_was_done(rig: Rig) -> None:

@@ -1,1 +1,1 @@
-"""What an operation costs, in counts that no clock changes, with bounds."""
+"""The cost of an operation, in counts independent of any clock, with bounds."""

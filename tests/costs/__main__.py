@@ -13,11 +13,11 @@ from typing import Final
 from . import bounds, copies, inside, instructions, ratios, system
 from .operations import Plan
 
-#: What a bound of each kind is above what was found, by how the counter's name begins.
+#: Headroom of a bound over the measured figure, by the beginning of the counter's name.
 _EXACT: Final = ("messages", "frames", "store writes", "keys", "syncs")
 _HEADROOM: Final = {
     "instructions": 1.3,
-    # Whether a thread must be woken by a write depends on whether it sleeps already.
+    # Whether a write must wake a thread depends on whether the thread already sleeps.
     "reads and writes": 1.3,
     "bytes written, client": 1.3,
     "bytes read": 1.3,
@@ -47,7 +47,7 @@ def everything() -> dict[str, float]:
 
 
 def bound_of(name: str, figure: float) -> float:
-    """The bound that a figure asks for."""
+    """The bound for a measured figure."""
     counter = name.partition(": ")[2]
     if counter.startswith(_EXACT):
         return math.ceil(figure - bounds.STRAY)

@@ -1,27 +1,28 @@
-"""All bounds, in one table: what an operation may cost at most.
+"""All bounds, in one table: the largest allowed cost of an operation.
 
 To lower one after an improvement: `python -m tests.costs` prints each figure beside its bound, and
-with `--write` puts what was found into this file, with the headroom of its kind. To raise one: do
-the same, and say in the commit why the operation has to cost more; a reviewer sees it as a diff of
-this table. Nothing here depends on how fast a machine is, but the last two lines.
+with `--write` puts the measured figures into this file, with the headroom of their kind. To raise
+one: do the same, and say in the commit why the operation has to cost more; a reviewer sees the
+change as a diff of this table. Nothing here depends on the speed of a machine, except the last two
+lines.
 
-Exact counts (messages, frames, writes, syncs, keys) have no headroom. What other versions of
-Python, LevelDB or ZeroMQ may change a little has 15 %. Reads and writes have 30 %, as ZeroMQ's
-threads wake each other by them and only if they sleep; and instructions, which are counted in units
-of a reference, since interpreters are built differently, and that evens out only so much.
+Exact counts (messages, frames, writes, syncs, keys) have no headroom. Counts that other versions of
+Python, LevelDB or ZeroMQ may change a little have 15 %. Reads and writes have 30 %, as ZeroMQ's
+threads wake each other by them, and only if they sleep. So have instructions, which are counted in
+units of a reference: interpreters are built differently, and the ratio evens that out only in part.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-#: What an exact count may be above its bound, on the average: a call that is sent again because a
-#: busy machine let it wait for seconds, a write of a timer.
+#: Allowed excess of an exact count over its bound, on average: a call that is resent because a busy
+#: machine delayed it for seconds, a write of a timer.
 STRAY: Final = 0.05
 
 
 def held(found: dict[str, float]) -> None:
-    """Fails with every figure that is above its bound, and with one that has none."""
+    """Fail with every figure above its bound, and with every figure without one."""
     assert found, "nothing was measured"
     unknown = found.keys() - BOUNDS.keys()
     assert not unknown, f"without a bound: {sorted(unknown)}; python -m tests.costs --write"

@@ -1,6 +1,6 @@
-"""A client in a process of its own, for `system.py`: does one section each time it is told to.
+"""A client in a separate process, for `system.py`: runs one section per command.
 
-Lines on its input name the section; it answers each when all operations of the section are done.
+Each input line names a section; the process answers when all operations of the section are done.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import weft
 
 from .operations import Plan, patient, sections
 
-#: The system call that ends an operation, for who traces this process. Nobody else makes it.
+#: The system call that marks the end of an operation in a trace. Nothing else makes this call.
 MARK: Final = "getppid"
 
 

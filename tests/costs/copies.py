@@ -1,10 +1,10 @@
-"""How often a payload is copied: by what Python holds at most while one goes by.
+"""How often a payload is copied, measured by Python's peak memory during an operation.
 
-tracemalloc sees every buffer that Python makes, of client and node alike, which are in one process
-here. The peak over an operation, in payloads, says how many copies of it were alive at once: on a
-push the client's encoded frame, the node's received one, and either the bodies that the node takes
-it apart into to check them, or the record with its checksum that goes to the store. What ZeroMQ,
-LevelDB and the kernel copy is not in it.
+tracemalloc sees every buffer that Python makes, of client and node alike, which share one process
+here. The peak over an operation, in payloads, is the number of copies that were alive at once: on a
+push the client's encoded frame, the node's received one, and either the bodies that the node
+decodes to check them, or the record with its checksum for the store. Copies made by ZeroMQ, LevelDB
+and the kernel are not included.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from weft.proto import wire
 
 from .inside import opened
 
-#: Large, so that everything else is small beside them, and all in one batch.
+#: Large, so that everything else is small by comparison, and all in one batch.
 BODIES: Final = [bytes(1024)] * 1000
 PAYLOAD_BYTES: Final = len(wire.encode(wire.Payload(BODIES)))
 _TIMES: Final = 4

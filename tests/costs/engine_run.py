@@ -1,10 +1,10 @@
 """The pure engine and the codec on a fixed run, without network, disk or clock.
 
 Used in two ways: by `copies.py` and the tests in their own process, and as a program under
-callgrind by `instructions.py`. What a node does for an operation between "a frame is here" and "a
-frame can be sent": decode the call, let the engine work, hand the changes to a store in memory,
-encode the answer. And what a client does: encode the call and its payload, decode the answer's.
-Nothing in it is random, so its counts are the same in every run.
+callgrind by `instructions.py`. The run covers a node's work for an operation from the received
+frame to the frame to send: decode the call, run the engine, give the changes to a store in memory,
+encode the answer. It also covers a client's work: encode the call and its payload, decode the
+answer's. Nothing is random, so the counts are the same in every run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .operations import BATCH, BODY
 QUEUE: Final = "costs"
 PRODUCER: Final = 7
 _WARM_UP: Final = 20
-#: Operations of a section under callgrind; it is some fifty times slower than without.
+#: Operations of a section under callgrind, which is some fifty times slower.
 TIMES: Final = {"push": 50, "pop+ack": 50, "batch push": 10, "batch pop+ack": 10}
 REFERENCE: Final = "reference"
 
@@ -72,8 +72,8 @@ def operations(run: EngineRun) -> dict[str, Callable[[], None]]:
 def reference() -> int:
     """Plain Python of a fixed size: calls, attributes, a dict, a list, an integer.
 
-    How many instructions an interpreter takes for anything depends on how it was built; what is
-    bounded is therefore a ratio to this.
+    The number of instructions depends on how the interpreter was built; therefore the bounds are on
+    the ratio to this reference.
     """
     seen: dict[int, list[int]] = {}
     for number in range(1000):
@@ -86,7 +86,7 @@ def _mixed(number: int) -> int:
 
 
 def main() -> None:
-    """Does a section for each line of input, after a warm-up of all."""
+    """Run a section for each line of input, after a warm-up of all."""
     gc.disable()
     run = EngineRun()
     calls = {**operations(run), REFERENCE: reference}

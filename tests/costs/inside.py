@@ -1,10 +1,10 @@
-"""A real node in this process, opened up to be counted: its store, its wire, its Python.
+"""A real node in this process, instrumented: its store, its wire, its Python.
 
 The node's thread, its gRPC edge, LevelDB with fsync, ZeroMQ over TCP and the client are the real
-ones. Between node and store stands a store that counts; between client and node a relay that reads
-the wire. Python's calls are counted in the caller's thread and in the node's by `sys.setprofile`:
-functions of Python and of C alike. They stand in for instructions, which a virtual machine may not
-let one count, and no clock changes them.
+ones. A counting store sits between node and store; a relay between client and node reads the wire.
+`sys.setprofile` counts Python's calls in the caller's thread and in the node's: functions of Python
+and of C alike. The calls stand in for instructions, which a virtual machine may not be able to
+count, and do not depend on a clock.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ import weft
 from weft.persistence.directory import DataDirectory
 from weft.persistence.store import Change, Store
 from weft.server.config import Config
-from weft.server.grpc_edge import GrpcEdge
-from weft.server.node import Node
+from weft.server.edges.grpc_edge import GrpcEdge
+from weft.server.node.node import Node
 
 from .operations import Counts, Plan, patient, run
 from .relay import Relay
 
-#: The node listens at one loopback address and names another, where the relay is.
+#: The node listens at one loopback address and advertises another, the relay's.
 _NODE, _RELAY = "127.0.0.1", "127.0.0.2"
 
 
 class CountingStore:
-    """A Store that passes everything on, and counts it."""
+    """A Store that forwards and counts every call."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -61,7 +61,7 @@ class CountingStore:
 
 
 class Profile:
-    """Counts calls of the threads that it is set in."""
+    """Counts the calls of the threads in which it is installed."""
 
     def __init__(self) -> None:
         self.calls = 0

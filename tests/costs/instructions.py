@@ -1,9 +1,9 @@
-"""Instructions of the engine and the codec, counted by valgrind's callgrind where it is installed.
+"""Instructions of the engine and the codec, counted by valgrind's callgrind where installed.
 
-The program (`engine_run.py`) starts without instrumentation, which callgrind is told to switch on
-when it is warm; after each section it is told to write down what it has counted, and begins at
-nothing again. The figures are ratios to a reference of plain Python, counted in the same run:
-interpreters differ in how they were built, and machines in what their libraries choose to use.
+The program (`engine_run.py`) starts without instrumentation, which callgrind switches on after the
+warm-up; after each section callgrind dumps its counts and starts from zero again. The figures are
+ratios to a reference of plain Python, counted in the same run: interpreters differ in their build,
+and machines in the code paths that their libraries choose.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import Final
 from .engine_run import REFERENCE, TIMES
 
 _VGDB_S: Final = 60
-#: The same order of everything that is hashed; and no copies by "rep movsb", which the C library
-#: chooses by alignment, and of which each byte counts as an instruction.
+#: A fixed hash order; and no copies by "rep movsb", which the C library chooses by alignment, and
+#: of which each byte counts as an instruction.
 _ENVIRONMENT: Final = {
     "PYTHONHASHSEED": "0",
     "GLIBC_TUNABLES": "glibc.cpu.x86_rep_movsb_threshold=0x7fffffff"
@@ -30,7 +30,7 @@ _TOTAL: Final = re.compile(r"^(?:totals|summary): (\d+)", re.MULTILINE)
 
 
 class NoCallgrind(Exception):
-    """Why it cannot be used here."""
+    """Why callgrind cannot be used here."""
 
 
 def measure(folder: Path) -> dict[str, float]:

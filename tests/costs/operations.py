@@ -1,7 +1,8 @@
-"""The fixed runs: what is done, how often, and what is counted meanwhile.
+"""The fixed runs: the operations, how often they run, and the counters.
 
 A figure is a counter's growth for one operation. Counters may belong to another thread or process,
-which can still be busy with the last operation when a section ends: over many it does not show.
+which can still be busy with the last operation when a section ends: the mean over many operations
+hides the difference.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 import weft
-from weft.client import connection, link_blocking
+from weft.client.transport import blocking_link, connection
 from weft.proto import wire
 
 BODY: Final = bytes(range(128))
 BATCH: Final = [BODY] * 1000
-#: A batch's payload frame as it goes over the wire and to the disk.
+#: A batch's payload frame, on the wire and on the disk.
 BATCH_BYTES: Final = len(wire.encode(wire.Payload(BATCH)))
 _WARM_UP: Final = 5
 _WAIT_MS: Final = 20_000
@@ -26,31 +27,33 @@ _WAIT_MS: Final = 20_000
 #: Longer than any operation takes here.
 _PATIENCE_MS: Final = 10_000
 
-#: Counters by name, ever growing.
+#: Counters by name, monotonically increasing.
 Counts = Mapping[str, float]
 
 
 @contextmanager
 def patient() -> Iterator[None]:
-    """Clients that connect in here wait for an answer in their plainest way, however long it takes:
-    on a slow machine an fsync outlasts the blink after which they look at clocks and connections,
-    and what that costs would be counted on some machines and not on others. How often one who waits
-    awake looks depends on the machine, too: here they sleep."""
-    before = connection.BLINK_MS, link_blocking.BLINK_S
+    """Make clients that connect in this block wait for answers in the simplest way.
+
+    On a slow machine an fsync outlasts the short time after which clients check clocks and
+    connections, and the cost of these checks would be counted on some machines and not on others.
+    How often a spinning client polls depends on the machine, too: here clients block instead.
+    """
+    before = connection.BLINK_MS, blocking_link.BLINK_S
     awake = os.environ.get("WEFT_AWAKE_US")
     os.environ["WEFT_AWAKE_US"] = "0"
-    connection.BLINK_MS, link_blocking.BLINK_S = _PATIENCE_MS, _PATIENCE_MS / 1000  # type: ignore[misc]
+    connection.BLINK_MS, blocking_link.BLINK_S = _PATIENCE_MS, _PATIENCE_MS / 1000  # type: ignore[misc]
     try:
         yield
     finally:
-        connection.BLINK_MS, link_blocking.BLINK_S = before  # type: ignore[misc]
+        connection.BLINK_MS, blocking_link.BLINK_S = before  # type: ignore[misc]
         del os.environ["WEFT_AWAKE_US"]
         if awake is not None:
             os.environ["WEFT_AWAKE_US"] = awake
 
 
 def low(values: Sequence[float]) -> float:
-    """What nine of ten are not below: the operation that no timer and no other thread added to."""
+    """The tenth percentile: an operation without extra work by a timer or another thread."""
     return sorted(values)[len(values) // 10]
 
 
@@ -61,7 +64,7 @@ class Section(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """How often each is done."""
+    """How often each operation runs."""
 
     singles: int = 200
     batches: int = 50
@@ -93,8 +96,8 @@ def run(
 ) -> dict[str, float]:
     """Figures as "operation: counter", after a warm-up that makes connections and fills caches.
 
-    They are means, or with `one_by_one` what the lowest tenth of the operations takes: timers of a
-    thread that is counted add to some operations, to more of them on a slower machine.
+    The figures are means, or with `one_by_one` the value of the lowest tenth of the operations:
+    timers of a counted thread add to some operations, and to more of them on a slower machine.
     """
     for section in sections(queue, plan):
         for _ in range(_WARM_UP):

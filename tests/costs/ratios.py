@@ -1,13 +1,13 @@
-"""Short ratios to what the machine itself takes, measured in the same moments.
+"""Coarse ratios to the machine's own speed, measured at the same time.
 
-A clock is read here, so these are coarse: the floors take turns with the calls, medians are
-compared, the least of several rounds counts, and the bounds are wide. They catch what no count sees
-and what is there in every round: a sleep, a lost wake-up, a slow library.
+These figures read a clock, so they are coarse: the floors alternate with the calls, medians are
+compared, the lowest of several rounds counts, and the bounds are wide. They catch defects that no
+count shows and that are present in every round: a sleep, a lost wake-up, a slow library.
 
-- A synchronous push against a bare ZeroMQ round trip and a bare synced put, both as large.
-- Processor time of a message on the batch path, node and client together, against the least that
-  can be done with it: its batch encoded, sent through ZeroMQ to another process that decodes it,
-  writes it to a file, syncs, and answers; then sent back and decoded again.
+- A synchronous push against a bare ZeroMQ round trip and a bare synced put, both of the same size.
+- Processor time of a message on the batch path, node and client together, against the least
+  possible work: its batch encoded, sent through ZeroMQ to another process that decodes it, writes
+  it to a file, syncs, and answers; then sent back and decoded again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import zmq
 
 import weft
 from weft.client.cli.bench import floors
-from weft.client.cli.bench.timing import in_turn
+from weft.client.cli.bench.call_timer import in_turn
 from weft.proto import wire
 from weft.testing import cluster
 
@@ -35,13 +35,13 @@ from .operations import BATCH, BODY
 
 PUSH: Final = "push: time in floors"
 CPU: Final = "batch: CPU in floors"
-#: Rounds; more where the least of them is above its bound, for that may be a machine that has more
-#: to do than it has processors. What is there in every round is still there in the last one.
+#: Rounds; more while the lowest is above its bound, because the machine may be overloaded. A real
+#: defect is still there in the last round.
 _ROUNDS: Final = 4
 _ROUNDS_MAX: Final = 20
 _SAMPLES: Final = 40
 _WARM_UP: Final = 10
-#: CPU is taken over so many batches at a time, in turns.
+#: CPU is measured over this many batches at a time, in turns.
 _TURN: Final = 30
 
 
@@ -84,7 +84,7 @@ def _push_floors(queue: weft.Queue) -> float:
 
 
 class _Floor:
-    """The bare way of a batch, and the process at its far end."""
+    """The bare path of a batch, and the process at its far end."""
 
     def __init__(self, socket: zmq.Socket[bytes], pid: int) -> None:
         self._socket = socket
@@ -151,6 +151,9 @@ def _cpu_floors(queue: weft.Queue, node: int, floor: _Floor) -> float:
 
 
 def _cpu_s(pid: int) -> float:
-    """Of this process and another: every process has a clock of its processor time (see
-    clock_getcpuclockid(3); this is the number that Linux gives it)."""
+    """Processor time of this process and another.
+
+    Every process has a clock of its processor time (see clock_getcpuclockid(3); the expression is
+    the clock's number on Linux).
+    """
     return time.process_time() + time.clock_gettime((~pid << 3) | 2)

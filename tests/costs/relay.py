@@ -1,9 +1,9 @@
-"""A relay between a client and a node that counts what really goes over the wire.
+"""A relay between a client and a node that counts the traffic on the wire.
 
-It reads ZMTP 3, ZeroMQ's protocol on TCP, of an un-encrypted connection: a greeting of 64 bytes,
-then frames, each with a byte of flags and a length of one or eight bytes. A message is a run of
-frames of which all but the last say "more". Commands (the handshake, heartbeats) are not counted:
-how many heartbeats there are, the clock decides.
+The relay reads ZMTP 3, ZeroMQ's protocol on TCP, of an unencrypted connection: a greeting of 64
+bytes, then frames, each with a byte of flags and a length of one or eight bytes. A message is a run
+of frames of which all but the last have the "more" flag. Commands (the handshake, heartbeats) are
+not counted: the number of heartbeats depends on the clock.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _MORE, _LONG, _COMMAND = 1, 2, 4
 
 
 class Way:
-    """What went in one direction."""
+    """Counts of one direction."""
 
     def __init__(self) -> None:
         self.messages = self.frames = self.bytes = 0
 
 
 class Parser:
-    """The frames of one direction of one connection, however TCP cuts them."""
+    """Parses the frames of one direction of one connection, in any TCP fragmentation."""
 
     def __init__(self, way: Way) -> None:
         self._way = way
@@ -57,7 +57,7 @@ class Parser:
 
 
 class Relay:
-    """Listens at one address and connects to another for each who comes."""
+    """Listens at one address and opens a connection to another for each client."""
 
     def __init__(self, listen: tuple[str, int], to: tuple[str, int]) -> None:
         self.sent, self.answered = Way(), Way()
@@ -76,7 +76,7 @@ class Relay:
         trace: TracebackType | None,
     ) -> None:
         for each in (self._server, *self._sockets):
-            with contextlib.suppress(OSError):  # the other end may have left first
+            with contextlib.suppress(OSError):  # the other end may have closed first
                 each.shutdown(socket.SHUT_RDWR)
             each.close()
 
@@ -94,7 +94,7 @@ class Relay:
     def _carry(self, source: socket.socket, to: socket.socket, parser: Parser) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(1 << 18):
-                parser.feed(data)  # before it is passed on: what has arrived is counted
+                parser.feed(data)  # before forwarding: delivered bytes are always counted
                 to.sendall(data)
             to.shutdown(socket.SHUT_WR)
 

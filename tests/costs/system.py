@@ -1,10 +1,10 @@
-"""What an operation asks of the system: calls, syncs, bytes to files; of node and client processes.
+"""System calls, syncs and file bytes of an operation, for the node and client processes.
 
-Two ways. The kernel's own books (`/proc/PID/io`) are everywhere on Linux, and count calls that
-read or write a file, a pipe or an eventfd (ZeroMQ wakes its threads by those), and the bytes of
-them; a socket's sends and receives are not in them. `strace`, where it is installed and may attach,
-counts every call of every thread by name, and so the syncs. Under it everything is slower, and
-threads that would have met without a wake-up sleep: the figures are the upper end of what happens.
+Two methods. The kernel's accounting (`/proc/PID/io`) exists everywhere on Linux. It counts calls
+that read or write a file, a pipe or an eventfd (by which ZeroMQ wakes its threads), and their
+bytes; it does not include a socket's sends and receives. `strace`, where installed and allowed to
+attach, counts every call of every thread by name, and so the syncs. Under strace everything is
+slower, and threads that would have met without a wake-up sleep: the figures are an upper bound.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SYNCS: Final = {"fsync", "fdatasync", "sync_file_range", "msync"}
 
 
 class Caller:
-    """A client process that does a section when asked to."""
+    """A client process that runs a section on request."""
 
     def __init__(self, servers: list[str], plan: Plan) -> None:
         self._process = subprocess.Popen(
@@ -74,7 +74,7 @@ class Caller:
 
 @contextmanager
 def pair(plan: Plan) -> Iterator[tuple[int, Caller]]:
-    """A node's pid and a client of it, both warm."""
+    """A node's pid and a client of the node, both warm."""
     with cluster(1, awake_us=0) as nodes:
         caller = Caller(nodes.servers, plan)
         try:
@@ -86,7 +86,7 @@ def pair(plan: Plan) -> Iterator[tuple[int, Caller]]:
 
 
 def books(node: int, caller: Caller) -> dict[str, float]:
-    """By the kernel's books: calls that read or write, and the bytes."""
+    """By the kernel's accounting: calls that read or write, and the bytes."""
     found: dict[str, float] = {}
     for section in _SECTIONS:
         before = {"node": _io(node), "client": _io(caller.pid)}
@@ -110,15 +110,15 @@ def _io(pid: int) -> dict[str, int]:
 
 
 class NoStrace(Exception):
-    """Why it cannot be used here."""
+    """Why strace cannot be used here."""
 
 
 def traced(node: int, caller: Caller) -> dict[str, float]:
-    """By strace: all calls of the system, and the syncs among them.
+    """By strace: all system calls, and the syncs among them.
 
-    The client makes a call of its own after each operation (`MARK`), so that they can be told
-    apart. A node's timers fall into some of them, into more on a slow machine: what counts is the
-    operation that nine of ten are not below.
+    The client makes an extra call after each operation (`MARK`) to separate the operations. A
+    node's timers fall into some operations, into more on a slow machine: the value that nine of ten
+    operations reach counts.
     """
     strace = shutil.which("strace")
     if strace is None:
@@ -142,12 +142,12 @@ def traced(node: int, caller: Caller) -> dict[str, float]:
 
 
 def operations_of(trace: str, whose: dict[int, str]) -> list[dict[str, Counter[str]]]:
-    """For each operation: who called what how often. A thread that is new is nobody's."""
+    """For each operation: calls by process and name. A new thread belongs to neither process."""
     rows: list[dict[str, Counter[str]]] = []
     row: dict[str, Counter[str]] = {who: Counter() for who in whose.values()}
     for line in trace.splitlines():
         if (found := _CALL.match(line)) is None:
-            continue  # the second half of a call that was printed in two, or a signal
+            continue  # the second half of a split line, or a signal
         thread, name = int(found[1]), found[2]
         if name == MARK:
             rows.append(row)
@@ -163,7 +163,7 @@ def _threads(pid: int) -> list[int]:
 
 @contextmanager
 def _attached(strace: str, pids: list[int], trace: Path) -> Iterator[None]:
-    """Every call of every thread of these goes into the file."""
+    """Record every call of every thread of these processes in the file."""
     process = subprocess.Popen(
         [strace, "-f", "-s", "0", "-o", str(trace), *(f"-p{pid}" for pid in pids)],
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
@@ -179,7 +179,7 @@ def _attached(strace: str, pids: list[int], trace: Path) -> Iterator[None]:
         yield
     finally:
         if process.poll() is None:
-            process.send_signal(signal.SIGINT)  # it lets go of the processes and ends
+            process.send_signal(signal.SIGINT)  # strace detaches and exits
             process.wait(_ATTACH_S)
         process.stderr.close()
 

@@ -1,4 +1,4 @@
-"""What an operation costs, in counts that no clock changes, and two coarse ratios: see `bounds`."""
+"""Costs of operations, in counts independent of any clock, and two coarse ratios: see `bounds`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.process
 def test_python_wire_and_store(tmp_path: Path) -> None:
     found = inside.measure(tmp_path / "node", Plan())
     bounds.held(found)
-    # A counter that counts nothing would hold every bound.
+    # A counter that counts nothing would satisfy every bound.
     assert found["batch push: bytes sent"] > BATCH_BYTES
     assert found["batch pop+ack: bytes answered"] > BATCH_BYTES
     assert found["batch push: bytes to the store"] > BATCH_BYTES
@@ -81,7 +81,7 @@ def test_payloads_held_at_once(tmp_path: Path) -> None:
 
 
 def test_the_engine_copies_a_payload_once() -> None:
-    """For the store, behind its checksum. What a pop sends is the very object that came."""
+    """For the store, behind its checksum. A pop sends the very object that was received."""
     run = EngineRun()
     payload = wire.encode(wire.Payload(BATCH))
     written: list[Change] = []
@@ -127,8 +127,8 @@ def test_the_store_hands_a_large_payload_to_the_system_as_it_came(
 def test_ratios_to_the_machines_floors() -> None:
     found = ratios.measure()
     bounds.held(found)
-    # It may be less than one: the floor's round trip wakes threads, and who waits awake does not.
-    # On a machine with much to do that is nearly all of it.
+    # The ratio may be less than one: the floor's round trip wakes threads, and a spinning client
+    # does not. On a busy machine wake-ups are nearly all of the time.
     assert found[ratios.PUSH] > 0.1, "hardly anything was measured"
     assert found[ratios.CPU] > 1
 

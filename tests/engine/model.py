@@ -1,13 +1,15 @@
-"""The queue as anyone would write it first: a dict of messages, each with a state.
+"""A reference model of the queue: a dict of messages, each with a state.
 
-No batches, handles, heaps, masks or files. It is slow and obvious, and says for every request what
-the engine must answer. Messages of a queue come in the order of (priority, push, place in the
-batch); one that returns stands where it stood. Time is given in.
+No batches, handles, heaps, masks or files. The model is slow and obvious, and gives for every
+request the answer that the engine must give. Messages of a queue are delivered in the order of
+(priority, push, index in the batch); a returned message keeps its place. The caller passes the time
+in.
 """
 
 from __future__ import annotations
 
 import copy
+import sys
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -22,14 +24,17 @@ class Thing:
 
     body: bytes
     queue: str
-    #: Where it stands: (-priority, number of the push, index).
+    #: Position in the queue: (-priority, number of the push, index).
     order: tuple[int, int, int]
     state: str = READY
     due: int = 0
-    #: The lease it is under, and when that ends.
+    #: The lease of the message, and when the lease ends.
     lease: int = 0
     until: int = 0
     deliveries: int = 0
+    #: True if the application has the message: then an expired lease counts; and how often one did.
+    handed: bool = True
+    crashes: int = 0
     origin: str = ""
     reason: str = ""
 
@@ -72,7 +77,7 @@ class Model:
         self, now: int, queue: str, name: tuple[int, int], bodies: list[bytes], *,
         delay_us: int = 0, priority: int = 0, key: str | None = None,
     ) -> bool:  # fmt: skip
-        """Whether it is new."""
+        """True if the push is new."""
         known = self.queues[queue]
         if name in known.pushes or (key is not None and key in known.keys):
             return False
@@ -86,13 +91,28 @@ class Model:
             self.things[body] = Thing(body, queue, order, state, now + delay_us)
         return True
 
-    def pop(self, now: int, queue: str, limit: int, lease_ms: int = 0) -> list[Thing]:
-        taken = self.of(queue, READY)[:limit]
+    def pop(
+        self, now: int, queue: str, limit: int, lease_ms: int = 0, *, prefetch: bool = False
+    ) -> list[Thing]:
+        taken: list[Thing] = []
+        for thing in self.of(queue, READY):
+            if thing.crashes:
+                limit = min(limit, self._lot_max(thing))
+            if len(taken) >= limit:
+                break
+            taken.append(thing)
         for thing in taken:
+            thing.handed = not prefetch
             self.leases += 1
             thing.state, thing.lease = LEASED, self.leases
             thing.until = now + (lease_ms or self.queues[queue].lease_ms) * 1000
         return taken
+
+    def _lot_max(self, thing: Thing) -> int:
+        """A message that a worker was lost with is lent together with ever fewer others."""
+        most = self.queues[thing.queue].max_deliveries
+        left = max(0, most - thing.deliveries - 1)
+        return int(8**left) if most else sys.maxsize
 
     def holds(self, body: bytes, lease: int) -> bool:
         thing = self.things.get(body)
@@ -114,15 +134,30 @@ class Model:
             self._back(self.things[body], now + delay_us if delay_us else 0, why, counted)
         return held
 
+    def hand_out(self, body: bytes, lease: int) -> None:
+        if self.holds(body, lease):
+            self.things[body].handed = True
+
     def extend(self, now: int, bodies: list[bytes], lease_ms: int) -> None:
         for body in bodies:
             self.things[body].until = now + lease_ms * 1000
 
+    def cancel(self, queue: str, body: bytes) -> int | str:
+        """How many messages were removed, or the code of the refusal."""
+        thing = self.things.get(body)
+        if thing is None or thing.queue != queue:
+            return 0
+        if thing.state == LEASED:
+            return "MESSAGE_LEASED"
+        del self.things[body]
+        return 1
+
     def tick(self, now: int) -> None:
-        """What time alone does."""
+        """Apply the expiries and due times up to `now`."""
         for thing in self.things.values():
             if thing.state == LEASED and thing.until <= now:
-                self._back(thing, 0, "lease expired", True)
+                thing.crashes += thing.handed
+                self._back(thing, 0, "lease expired", thing.handed)
         for thing in self.things.values():
             if thing.state == DELAYED and thing.due <= now:
                 thing.state = READY
@@ -141,11 +176,11 @@ class Model:
         movable = [thing for thing in self.of(queue, READY) if thing.origin in self.queues]
         for thing in movable[: limit or None]:
             thing.queue, thing.origin, thing.reason = thing.origin, "", ""
-            thing.deliveries = 0
+            thing.deliveries = thing.crashes = 0
         return len(movable[: limit or None])
 
     def restart(self) -> None:
-        """Leases are void, and what was lent is not counted."""
+        """Leases are void, and their deliveries are not counted."""
         for thing in self.things.values():
             if thing.state == LEASED:
                 thing.state = READY
@@ -157,4 +192,4 @@ class Model:
         if counted and queue.max_deliveries and thing.deliveries >= queue.max_deliveries:
             thing.reason = f"{thing.deliveries} deliveries, the last one {why}"
             thing.origin, thing.queue = thing.queue, queue.dead_letter
-            thing.state, thing.deliveries = READY, 0
+            thing.state, thing.deliveries, thing.crashes = READY, 0, 0

@@ -1,9 +1,9 @@
-"""One power-loss schedule: clients that live through crashes, and what they saw.
+"""One power-loss schedule: clients that survive crashes, and a history of their observations.
 
-Two producers push batches and send the same (producer, batch) again until it is acknowledged.
-Consumers pop, ack, nack, extend, sit on messages until the lease is over, and send acks again that
-were not answered. The power goes at any point of a round. Everything is drawn from one seed. The
-clients write a `History`; after the last crash the queue is drained, and the checker judges.
+Two producers push batches and resend the same (producer, batch) until acknowledged. Consumers pop,
+ack, nack, extend, keep messages until the lease expires, and resend unanswered acks. Power fails at
+any point of a round. One seed draws everything. The clients write a `History`; after the last crash
+the queue is drained, and the checker gives the verdict.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Schedule:
         self.crashes = 0
         self.history = History(lambda: rig.now / 1e6)
         self.unanswered: dict[tuple[int, int], list[str]] = {}  # pushes, by producer and batch
-        self.keyed: dict[tuple[int, int], str] = {}  # the dedup keys of some of them
+        self.keyed: dict[tuple[int, int], str] = {}  # dedup keys of some pushes
         self.held: dict[str, Taken] = {}  # by name
         self.numbers = {1: 0, 2: 0}
 
@@ -41,20 +41,20 @@ class Schedule:
         for _ in range(self.rounds):
             if self.rng.random() < 0.1:
                 self.rig.now += self.rng.choice([100, 900, 2500]) * 1000
-            self._round(self._wishes(), self.rng.random() < self.crash_chance)
+            self._round(self._requests(), self.rng.random() < self.crash_chance)
         self._drain()
         return self.history
 
-    # --- what the clients want ------------------------------------------------------------
+    # --- requests of the clients ----------------------------------------------------------
 
-    def _wishes(self) -> list[Asked]:
-        wishes: list[Asked] = []
+    def _requests(self) -> list[Asked]:
+        requests: list[Asked] = []
         for _ in range(self.rng.randint(1, 5)):
-            wish = self.rng.choice([self._push, self._push, self._retry, self._pop, self._pop,
+            request = self.rng.choice([self._push, self._push, self._retry, self._pop, self._pop,
                                     self._ack, self._ack, self._nack, self._extend])()  # fmt: skip
-            if wish is not None:
-                wishes.append(wish)
-        return wishes
+            if request is not None:
+                requests.append(request)
+        return requests
 
     def _push(self) -> Asked:
         producer = self.rng.choice([1, 2])
@@ -80,7 +80,7 @@ class Schedule:
         return Asked(wire.Pop(QUEUE, self.rng.choice([1, 2, 7, 30])), (), ("pop",))
 
     def _some(self) -> list[Taken]:
-        """Some of what is held; an ack of it may be sent again later."""
+        """Some of the held messages; an ack of these may be sent again later."""
         count = min(len(self.held), self.rng.randint(1, 8))
         return [self.held[name] for name in self.rng.sample(sorted(self.held), count)]
 
@@ -107,15 +107,15 @@ class Schedule:
         receipts = [each.receipt for each in some]
         return Asked(wire.Extend(QUEUE, receipts, LEASE_MS), (), ("extend",)) if some else None
 
-    # --- what the clients see -------------------------------------------------------------
+    # --- answers to the clients -----------------------------------------------------------
 
-    def _round(self, wishes: list[Asked], crashes: bool) -> None:
+    def _round(self, requests: list[Asked], crashes: bool) -> None:
         if not crashes:
-            self._see(self.rig.round(*wishes))
+            self._see(self.rig.round(*requests))
             return
         self.crashes += 1
         cut = self.rng.choice(list(Cut))
-        self._see(self.rig.cut_round(cut, self.rng, *wishes))
+        self._see(self.rig.cut_round(cut, self.rng, *requests))
         self.rig.now += 1
         self.history.restarted()
         self.rig.now += 1
@@ -138,7 +138,7 @@ class Schedule:
     def _take(self, messages: list[Taken]) -> None:
         for each in messages:
             name = each.body.decode()
-            # Extensions are not written down, so every lease may have ended after its first term.
+            # The history has no extensions, so every lease may have ended after its first term.
             self.history.delivered(name, id=str(each.id), lease_s=each.lent.lease_ms / 1000)
             self.held[name] = each
 
@@ -156,7 +156,7 @@ class Schedule:
     # --- the end --------------------------------------------------------------------------
 
     def _drain(self) -> None:
-        """Push what is open, let all leases end, then pop and ack until there is nothing."""
+        """Push the unanswered batches, let all leases expire, then pop and ack everything."""
         for name in sorted(self.unanswered):
             self._see(self.rig.round(self._push_again(name)))
         self.held.clear()

@@ -1,12 +1,12 @@
-"""A node without a network, a disk or a clock: the engine driven as the real driver drives it.
+"""A node without a network, a disk or a clock: the engine driven as by the real driver.
 
-One `round` does what a node's round does, in the same order: begin, handle what came, end, one
-synced write, then the answers. Time is virtual and only moves when a test moves it (and by
-`ROUND_US` each round, as no two rounds are at the same moment). Nonces come from a seed. A round
-may be cut short at any of its points by a power loss, after which the engine is rebuilt from what
-the store has kept. After every round the structure is checked (see `structure`).
+One `round` does the steps of a node's round in the same order: begin, handle the requests, end, one
+synced write, then the answers. Time is virtual and advances only when a test advances it (and by
+`ROUND_US` each round, as no two rounds happen at the same moment). Nonces come from a seed. A power
+loss may cut a round short at any of its points, after which the engine is rebuilt from the store.
+After every round the structure is checked (see `structure`).
 
-Verbs have the names of the wire. They raise the error that a client would raise.
+Verbs have the names of the wire protocol. A verb raises the error that a client would raise.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from weft.persistence.memory import MemoryStore
 from weft.persistence.store import Change
 from weft.proto import wire
 from weft.proto.settings import Settings
-from weft.server.engine.engine import Engine, Lone
+from weft.server.engine.engine import Engine, SinglePush
 from weft.server.engine.state import Answered
 
-#: Where virtual time starts: any moment after 1970 will do.
+#: Start of virtual time: any moment after 1970 will do.
 START_US: Final = 1_700_000_000_000_000
-#: What a round takes. Stamps that are forced apart within one round stay below it.
+#: Duration of a round. Stamps that are forced apart within one round stay below it.
 ROUND_US: Final = 50
-#: Rounds that long work may take in these small worlds.
+#: Upper bound of the rounds that a background job takes in these small tests.
 SETTLE_ROUNDS_MAX: Final = 10_000
 
 
 class Cut(Enum):
-    """The points of a round at which the power may go."""
+    """The points of a round at which power may fail."""
 
     BEFORE_WRITE = auto()
-    IN_WRITE = auto()  # written, not synced: all of it may be there, or nothing
+    IN_WRITE = auto()  # written, not synced: all of the write may be there, or nothing
     BEFORE_ANSWERS = auto()
     BETWEEN_ANSWERS = auto()
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A request on its way to the engine."""
+    """A request in flight to the engine."""
 
     request: wire.AnyRequest
     payload: Sequence[bytes] = ()
@@ -54,7 +54,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Taken:
-    """One message as a consumer has it."""
+    """One message, as received by a consumer."""
 
     body: bytes
     index: int
@@ -107,7 +107,10 @@ def messages_of(answer: wire.AnyAnswer, payload: Sequence[bytes]) -> list[Taken]
 
 
 class Rig:
-    """One node in virtual time. `checking` off is for tests that count in the hundred thousands."""
+    """One node in virtual time.
+
+    Turn `checking` off in tests with hundreds of thousands of messages.
+    """
 
     def __init__(
         self, seed: int = 0, *, partitions: int = 4, cache_bytes: int = 1 << 20,
@@ -120,7 +123,7 @@ class Rig:
         self._entropy = random.Random(seed)
         self._tokens = self._pushes = self.lone_pushes = 0
         self._batches = 1_000_000  # above the numbers that tests choose themselves
-        #: Answers that nobody has asked for yet, by who waits for them.
+        #: Undelivered answers, by caller.
         self.mail: dict[object, Answered] = {}
         self.store = MemoryStore()
         self.engine = self._start()
@@ -128,11 +131,11 @@ class Rig:
     # --- rounds ---------------------------------------------------------------------------
 
     def round(self, *asked: Asked) -> list[Answered]:
-        """One whole round; its answers."""
-        if (lone := self._lone(asked)) is not None:
-            self._write(lone.changes)
-            answers = [*self.engine.answers(), Answered(asked[0].to, lone.answer)]
-            self.engine.enter(lone)
+        """Run one complete round; return its answers."""
+        if (single_push := self._lone(asked)) is not None:
+            self._write(single_push.changes)
+            answers = [*self.engine.answers(), Answered(asked[0].to, single_push.answer)]
+            self.engine.enter(single_push)
         else:
             self._write(self._work(asked))
             answers = self.engine.answers()
@@ -141,34 +144,38 @@ class Rig:
         return answers
 
     def cut_round(self, cut: Cut, rng: random.Random, *asked: Asked) -> list[Answered]:
-        """A round in which the power goes; the answers that got out. The node is back after it."""
+        """Run a round with a power loss, then restart; return the answers sent before the loss."""
         answers: list[Answered] = []
-        lone = self._lone(asked)
-        changes = self._work(asked) if lone is None else lone.changes
+        single_push = self._lone(asked)
+        changes = self._work(asked) if single_push is None else single_push.changes
         if cut is Cut.IN_WRITE and changes:
             self.store.write(changes, sync=False)
         elif cut is not Cut.BEFORE_WRITE:
             self._write(changes)
         if cut is Cut.BETWEEN_ANSWERS:
             answers = self.engine.answers()
-            answers += [Answered(asked[0].to, lone.answer)] if lone is not None else []
+            answers += (
+                [Answered(asked[0].to, single_push.answer)] if single_push is not None else []
+            )
             answers = answers[: rng.randint(0, len(answers))]
         self.crash(rng)
         return answers
 
-    def _lone(self, asked: Sequence[Asked]) -> Lone | None:
-        """Every other push that comes alone is taken the short way, as a node takes it."""
+    def _lone(self, asked: Sequence[Asked]) -> SinglePush | None:
+        """Take every other single push on the short path, as a node does."""
         if len(asked) != 1 or not isinstance(asked[0].request, wire.Push):
             return None
         self._pushes += 1
         idle = self.now + ROUND_US < self.engine.next_due()
         if self._pushes % 2 or not idle or len(asked[0].payload) != 1:
             return None
-        lone = self.engine.lone_push(self.now + ROUND_US, asked[0].request, asked[0].payload[0])
-        if lone is not None:
+        single_push = self.engine.start_single_push(
+            self.now + ROUND_US, asked[0].request, asked[0].payload[0]
+        )
+        if single_push is not None:
             self.now += ROUND_US
             self.lone_pushes += 1
-        return lone
+        return single_push
 
     def _work(self, asked: Sequence[Asked]) -> list[Change]:
         self.now += ROUND_US
@@ -182,7 +189,7 @@ class Rig:
             self.store.write(changes, sync=True)
 
     def settle(self) -> None:
-        """Rounds until all long work is done."""
+        """Run rounds until all background jobs are done."""
         for _ in range(SETTLE_ROUNDS_MAX):
             if not self.engine.state.jobs:
                 return
@@ -190,13 +197,13 @@ class Rig:
         raise AssertionError("long work does not end")
 
     def advance(self, ms: int) -> None:
-        """Time passes in one leap, as for a node that had nothing to do; then work is finished."""
+        """Advance time in one leap, as for an idle node; then finish all background jobs."""
         self.now += ms * 1000
         self._deliver(self.round())
         self.settle()
 
     def crash(self, rng: random.Random | None = None) -> None:
-        """The power goes now, and the node starts again from what the store has kept."""
+        """Lose power now, and restart from the store."""
         self.engine.close()
         self.store = self.store.crash(rng)
         self.engine = self._start()
@@ -225,11 +232,11 @@ class Rig:
     # --- calls ----------------------------------------------------------------------------
 
     def send(self, request: wire.AnyRequest, *payload: bytes) -> Answered:
-        """One request in a round of its own; its answer, which may take more rounds."""
+        """Send one request in a round of its own; return its answer, which may take more rounds."""
         self._tokens += 1
         token = ("call", self._tokens)
         self._deliver(self.round(Asked(request, payload, token)))
-        if token not in self.mail:  # a redrive answers when it has ended
+        if token not in self.mail:  # a redrive is answered at its end
             self.settle()
         return self.mail.pop(token)
 
@@ -237,14 +244,14 @@ class Rig:
         return checked(self.send(request, *payload)).answer
 
     def ask(self, request: wire.AnyRequest) -> object:
-        """One request whose answer may come later: see `answer`."""
+        """Send one request that may be answered later: see `answer`."""
         self._tokens += 1
         token = ("wait", self._tokens)
         self._deliver(self.round(Asked(request, (), token)))
         return token
 
     def answer(self, token: object) -> Answered | None:
-        """What came for a caller since, if anything did."""
+        """The answer for a caller, if one has arrived."""
         return self.mail.pop(token, None)
 
     def _deliver(self, answers: list[Answered]) -> None:
@@ -293,15 +300,23 @@ class Rig:
         assert isinstance(answer, wire.Pushed)
         return answer
 
-    def pop(self, queue: str, limit: int = 1, lease_ms: int = 0) -> list[Taken]:
-        answered = checked(self.send(wire.Pop(queue, limit, 0, lease_ms)))
+    def pop(
+        self, queue: str, limit: int = 1, lease_ms: int = 0, *, prefetch: bool = False
+    ) -> list[Taken]:
+        request = wire.Pop(queue, limit, 0, lease_ms, prefetch=prefetch)
+        answered = checked(self.send(request))
         return messages_of(answered.answer, answered.payload)
 
     def bodies(self, queue: str, limit: int = 1, lease_ms: int = 0) -> list[bytes]:
         return [message.body for message in self.pop(queue, limit, lease_ms)]
 
-    def peek(self, queue: str, limit: int = 100) -> list[Taken]:
-        answered = checked(self.send(wire.Peek(queue, limit)))
+    def cancel(self, queue: str, pushed: wire.Pushed, index: int = 0) -> int:
+        return self._count(
+            wire.Cancel(queue, pushed.partition, pushed.producer, pushed.batch, index)
+        )
+
+    def peek(self, queue: str, limit: int = 100, *, delayed: bool = False) -> list[Taken]:
+        answered = checked(self.send(wire.Peek(queue, limit, delayed)))
         return messages_of(answered.answer, answered.payload)
 
     def ack(self, queue: str, *messages: Taken) -> wire.Settled:
@@ -314,8 +329,11 @@ class Rig:
         receipts = [each.receipt for each in messages]
         return self._settled(wire.Nack(queue, receipts, delay_ms, reason, counted))
 
-    def extend(self, queue: str, lease_ms: int, *messages: Taken) -> wire.Settled:
-        return self._settled(wire.Extend(queue, [each.receipt for each in messages], lease_ms))
+    def extend(
+        self, queue: str, lease_ms: int, *messages: Taken, handed: bool = False
+    ) -> wire.Settled:
+        receipts = [each.receipt for each in messages]
+        return self._settled(wire.Extend(queue, receipts, lease_ms, handed))
 
     def _settled(self, request: wire.AnyRequest) -> wire.Settled:
         answer = self.call(request)

@@ -1,8 +1,8 @@
-"""Stories: scenarios that read like a terminal session, played on a node in virtual time.
+"""Stories: scenarios that read like a terminal session, run on a node in virtual time.
 
-A story is a text file. Lines that begin with ``$`` are commands; the lines below a command are what
-it must print; everything else is prose. Messages that are popped get letters (a, b, c ...), and a
-letter is how later commands name a receipt, however stale it is. Commands:
+A story is a text file. A line that begins with ``$`` is a command; the lines below a command are
+its expected output; everything else is prose. Popped messages get letters (a, b, c ...); later
+commands use a letter to name a receipt, however stale. Commands:
 
     create QUEUE [setting=value ...]      update QUEUE setting=value ...      delete QUEUE
     push QUEUE "BODY" ... [batch=N] [delay_ms=N] [priority=N] [dedup_key=K]
@@ -12,7 +12,7 @@ letter is how later commands name a receipt, however stale it is. Commands:
     wait QUEUE [wait_ms=N]                advance MS                          restart
     power loss
 
-A pop that waits prints its messages under the command that woke it.
+A waiting pop prints its messages under the command that woke it.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ PROMPT = "$ "
 
 
 def played(text: str) -> str:
-    """The same story with what the node really prints."""
+    """The same story with the node's real output."""
     teller = Storyteller()
     lines: list[str] = []
-    answers = False  # below a command, up to the next empty line, stands what it printed
+    answers = False  # True below a command, up to the next empty line: the expected output
     for line in text.splitlines():
         if line.startswith(PROMPT):
             lines += [line, *teller.tell(line[len(PROMPT) :])]

@@ -1,17 +1,18 @@
-"""What must hold between the engine's memory and its store after every round.
+"""Invariants between the engine's memory and its store after every round.
 
 1. Every head has its body, and every body its head.
-2. A touched batch is stored as it is: its stored head equals what its memory says.
+2. A touched batch is stored as it is in memory: the stored head equals the head in memory.
 3. Every living message of a living queue is in exactly one place: in one list of its queue's
    MessageId queue, in one hold, or in the mask of one lease. Nothing else is in any of them.
-4. A queue's counters (ready, leased, delayed, reserved, staged, bytes) are what can be counted.
-5. Who waits is in three books (by number, by caller, in its queue), the same in all, and waits only
-   at an empty queue, or is deaf; then its queue is known to have passed it over.
-6. When no long work is left, nothing of a dead queue is left either.
-7. Holds, ledgers, apps and fences are in memory as they are in the store, and no hold is empty.
+4. A queue's counters (ready, leased, delayed, reserved, staged, bytes) equal the counted values.
+5. A waiting pop is in three indexes (by number, by caller, in its queue), the same in all. A pop
+   waits only at an empty queue or under backpressure; then its queue is marked as deferred.
+6. When no background job is left, nothing of a dead queue is left either.
+7. There is a record for each recorded lease, and for no other.
+8. Holds, ledgers, apps and fences are the same in memory and in the store, and no hold is empty.
 
-A redrive that is still under way holds what it has looked at and must put back, so 3 and 4 are
-checked again when it has ended.
+A running redrive holds entries that it has examined and must put back, so 3 and 4 are checked again
+at its end.
 """
 
 from __future__ import annotations
@@ -21,19 +22,19 @@ from collections.abc import Iterator
 
 from weft.persistence import layout
 from weft.persistence.memory import MemoryStore
-from weft.server.engine import handle, head, hold, mask
-from weft.server.engine.batch import Batch
+from weft.server.engine import handle, head, hold, message_set
+from weft.server.engine.batch import TouchedBatch
 from weft.server.engine.head import Head, Part
 from weft.server.engine.hold import Hold
-from weft.server.engine.idqueue import WHOLE, Entry
-from weft.server.engine.queue import Queue
-from weft.server.engine.state import State
+from weft.server.engine.message_id_queue import WHOLE, IdEntry
+from weft.server.engine.queue import QueueState
+from weft.server.engine.state import EngineState
 
 #: (batch key, queue id)
 Home = tuple[int, int]
 
 
-def check_structure(state: State, store: MemoryStore) -> None:
+def check_structure(state: EngineState, store: MemoryStore) -> None:
     heads = dict(_heads(store))
     _check_bodies(store, heads)
     for key, batch in state.touched.items():
@@ -45,13 +46,24 @@ def check_structure(state: State, store: MemoryStore) -> None:
             _check_counters(state, queue, heads)
     _check_waiters(state)
     if not state.jobs:
+        _check_lease_records(state, store)
         _check_records(state, store)
         for key, each in heads.items():
             dead = [part for part in each.parts if part.queue not in state.by_id]
             assert not dead, f"{handle.split_key(key)} still has {dead} of a dead queue"
 
 
-def _check_records(state: State, store: MemoryStore) -> None:
+def _check_lease_records(state: EngineState, store: MemoryStore) -> None:
+    stored = {key for key, _ in store.scan(*layout.kind_range(layout.LEASE))}
+    known = {
+        layout.lease(*handle.split_key(lease.key), lease.nonce)
+        for lease in state.leases.by_nonce.values()
+        if lease.recorded
+    }
+    assert stored == known, f"{len(stored)} leases are recorded, and not {len(known)}"
+
+
+def _check_records(state: EngineState, store: MemoryStore) -> None:
     found = {
         kind: [layout.unseal(*row, store.path) for row in store.scan(*layout.kind_range(kind))]
         for kind in (layout.HOLD, layout.SUBSCRIPTION, layout.RESERVATION, layout.FENCE)
@@ -91,13 +103,13 @@ def _check_bodies(store: MemoryStore, heads: dict[int, Head]) -> None:
     assert bodies == {key: each.size for key, each in heads.items()}, "heads and bodies differ"
 
 
-def _check_places(state: State, heads: dict[int, Head]) -> None:
+def _check_places(state: EngineState, heads: dict[int, Head]) -> None:
     living: dict[Home, int] = {}
     for key, each in heads.items():
         for part in each.parts:
             if part.queue in state.by_id:
                 home = key, part.queue
-                living[home] = living.get(home, 0) | mask.of_range(part.first, part.count)
+                living[home] = living.get(home, 0) | message_set.of_range(part.first, part.count)
     found: defaultdict[Home, int] = defaultdict(int)
     for home, bits in _places(state, heads):
         assert not found[home] & bits, f"{home} holds {bits:b} twice"
@@ -105,7 +117,7 @@ def _check_places(state: State, heads: dict[int, Head]) -> None:
     assert found == living, "the lists and leases are not what the heads say"
 
 
-def _places(state: State, heads: dict[int, Head]) -> Iterator[tuple[Home, int]]:
+def _places(state: EngineState, heads: dict[int, Head]) -> Iterator[tuple[Home, int]]:
     for queue in state.queues.values():
         assert state.by_id[queue.id] is queue
         assert state.by_created[queue.created] is queue
@@ -113,43 +125,45 @@ def _places(state: State, heads: dict[int, Head]) -> Iterator[tuple[Home, int]]:
             part = part_of(state, entry, heads)
             assert part.queue == queue.id, f"{queue.name} lists {part} of another queue"
             assert not part.hold, f"{queue.name} lists {part}, which is held"
-            yield (handle.key(entry.handle), queue.id), mask.of_range(part.first, part.count)
+            yield (handle.key(entry.handle), queue.id), message_set.of_range(part.first, part.count)
         for each, batch_handle, bits in held(state, queue):
             parts = [p for p in heads[handle.key(batch_handle)].parts if p.hold == each.id]
-            assert bits == mask.of_ranges((p.first, p.count) for p in parts), "not what it holds"
+            assert bits == message_set.of_ranges((p.first, p.count) for p in parts), (
+                "not what it holds"
+            )
             yield (handle.key(batch_handle), queue.id), bits
     for nonce, lease in state.leases.by_nonce.items():
         assert lease.mask, "a lease of nothing"
         assert lease.batch.leases[nonce] is lease
-        assert not lease.mask & ~mask.of_range(lease.part.first, lease.part.count)
+        assert not lease.mask & ~message_set.of_range(lease.part.first, lease.part.count)
         if lease.queue.id in state.by_id:
             assert state.by_id[lease.queue.id] is lease.queue
             yield (lease.key, lease.queue.id), lease.mask
 
 
-def held(state: State, queue: Queue) -> Iterator[tuple[Hold, int, int]]:
-    """What holds have of a queue: the hold, the batch's handle, the bits of its messages."""
+def held(state: EngineState, queue: QueueState) -> Iterator[tuple[Hold, int, int]]:
+    """Messages of a queue in holds: the hold, the batch's handle, the bits of its messages."""
     for each in state.holds.by_key.values():
         if each.record.queue == queue.id:
             for batch_handle, bits in each.pieces.items():
                 yield each, batch_handle, bits
 
 
-def entries(queue: Queue) -> Iterator[tuple[Entry, bool]]:
-    """Everything in a queue's lists, and whether it is delayed."""
+def entries(queue: QueueState) -> Iterator[tuple[IdEntry, bool]]:
+    """Every entry of a queue's lists, and whether it is delayed."""
     for level in queue.ids.levels:
         assert list(level.fresh) == sorted(level.fresh), "fresh batches are out of order"
         for batch_handle in level.fresh:
-            yield Entry(batch_handle, WHOLE), False
+            yield IdEntry(batch_handle, WHOLE), False
         for entry in level.returned:
             yield entry, False
     for _, _, entry in queue.ids._delayed:
         yield entry, True
 
 
-def part_of(state: State, entry: Entry, heads: dict[int, Head]) -> Part:
+def part_of(state: EngineState, entry: IdEntry, heads: dict[int, Head]) -> Part:
     batch = state.touched.get(handle.key(entry.handle))
-    if batch is None:  # untouched: its handle says all
+    if batch is None:  # untouched: described by its handle
         found = heads[handle.key(entry.handle)]
         assert entry.first == WHOLE
         assert (handle.stamp(entry.handle), handle.count(entry.handle)) == (
@@ -161,30 +175,30 @@ def part_of(state: State, entry: Entry, heads: dict[int, Head]) -> Part:
     return batch.parts[max(0, entry.first)]
 
 
-def _check_counters(state: State, queue: Queue, heads: dict[int, Head]) -> None:
+def _check_counters(state: EngineState, queue: QueueState, heads: dict[int, Head]) -> None:
     counted: Counter[str] = Counter(
         ready=0, leased=0, delayed=0, bytes=0, reserved=0, staged=0, held_bytes=0
     )
     for entry, delayed in entries(queue):
         part = part_of(state, entry, heads)
-        batch = Batch(entry.handle, heads[handle.key(entry.handle)])
+        batch = TouchedBatch(entry.handle, heads[handle.key(entry.handle)])
         counted["delayed" if delayed else "ready"] += part.count
         counted["bytes"] += batch.share(part.first, part.count)
     for lease in state.leases.by_nonce.values():
         if lease.queue is queue:
             counted["leased"] += lease.mask.bit_count()
-            counted["bytes"] += sum(lease.batch.share(*run) for run in mask.runs(lease.mask))
+            counted["bytes"] += sum(lease.batch.share(*run) for run in message_set.runs(lease.mask))
     for each, batch_handle, bits in held(state, queue):
         counted["staged" if each.record.staged else "reserved"] += bits.bit_count()
-        batch = Batch(batch_handle, heads[handle.key(batch_handle)])
-        size = sum(batch.share(*run) for run in mask.runs(bits))
+        batch = TouchedBatch(batch_handle, heads[handle.key(batch_handle)])
+        size = sum(batch.share(*run) for run in message_set.runs(bits))
         counted["bytes"] += size
         counted["held_bytes"] += size
     said = {name: getattr(queue, name) for name in counted}
     assert said == counted, f"{queue.name} says {said}, there are {dict(counted)}"
 
 
-def _check_waiters(state: State) -> None:
+def _check_waiters(state: EngineState) -> None:
     listed = [waiter for queue in state.queues.values() for waiter in queue.waiters]
     assert {waiter.number for waiter in listed} == set(state.waiters)
     assert {waiter.to for waiter in listed} == set(state.waiting)
@@ -192,6 +206,6 @@ def _check_waiters(state: State) -> None:
     for queue in state.queues.values():
         assert all(waiter.queue is queue for waiter in queue.waiters)
         for waiter in queue.waiters if queue.has_some else ():
-            ear = state.ears.deaf(waiter.to)
+            ear = state.backpressure.blocked_peer(waiter.to)
             assert ear is not None, f"{queue.name}: somebody waits for what is there"
-            assert queue.name in state.passed[ear], f"{queue.name}: nobody will look again"
+            assert queue.name in state.deferred[ear], f"{queue.name}: nobody will look again"

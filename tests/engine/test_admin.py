@@ -18,6 +18,7 @@ from weft.persistence import layout
 from weft.proto import wire
 from weft.proto.settings import Settings
 from weft.server.engine import admin as admin_module
+from weft.server.engine import purged
 
 
 def names(rig: Rig, request: wire.ListQueues) -> tuple[list[str], bool]:
@@ -241,7 +242,7 @@ def test_verbs_on_an_unknown_queue(rig: Rig) -> None:
 
 
 def test_a_verb_that_is_not_the_engines_is_refused(rig: Rig) -> None:
-    for request in (wire.View(), wire.Status()):
+    for request in (wire.GetView(), wire.Status()):
         with pytest.raises(InvalidArgument, match="not for the engine"):
             rig.call(request)
 
@@ -351,6 +352,9 @@ def test_a_deleted_queue_leaves_nothing(rig: Rig) -> None:
     rig.settle()
     with pytest.raises(QueueNotFound):
         rig.pop("q")
+    assert set(kinds(rig)) == {b"p", b"t"}, "the table has the records of what was removed"
+    rig.advance(purged.SLICE_US // 1000 * (purged.SLICES_KEPT + 1))
+    rig.settle()
     assert set(kinds(rig)) == {b"p"}
     rig.restart()
     assert names(rig, wire.ListQueues()) == ([], False)
@@ -413,7 +417,7 @@ def test_a_lease_that_ends_after_its_queue_and_its_dead_letter_are_gone(rig: Rig
 
 
 def test_ids_of_queues_are_never_shared(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Were two names to hash alike, the second draws again."""
+    """When two names hash alike, the second one draws another id."""
     assert admin_module._CREATED_MASK == (1 << 47) - 1
     monkeypatch.setattr(admin_module, "_CREATED_MASK", 3)
     for name in ("a", "b"):
@@ -436,8 +440,12 @@ def test_two_verbs_on_one_queue_in_one_round_are_one_write(rig: Rig) -> None:
 
 
 def test_a_queue_that_dies_while_its_partitions_are_lost_is_left_alone(rig: Rig) -> None:
-    """The record's end comes from another node, between two rounds; before the first step of the
-    sweep the partitions are another node's, and what they hold is not ours to clear away."""
+    """A queue dies while this node loses the queue's partitions.
+
+    The deletion of the queue's record arrives from another node, between two rounds. Before the
+    first step of the sweep another node leads the partitions, and this node must not delete their
+    content.
+    """
     rig.push("q", b"a")
     engine, state = rig.engine, rig.engine.state
     engine.abandon({state.catalogue})

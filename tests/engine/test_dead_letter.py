@@ -7,7 +7,7 @@ import pytest
 from tests.engine.rig import Asked, Rig
 from weft.errors import InvalidArgument
 from weft.proto import wire
-from weft.server.engine.sweep import STEP
+from weft.server.engine.cleanup import STEP
 
 DEAD = "jobs.dead"
 
@@ -82,7 +82,7 @@ def test_only_the_failed_messages_of_a_batch_move(jobs: Rig) -> None:
 
 
 def test_a_move_is_in_one_place_at_every_moment(jobs: Rig) -> None:
-    """The rig checks that after every round; a power loss right before and after sees it too."""
+    """The rig checks this after every round; so does a power loss right before and after."""
     jobs.push("jobs", b"a", b"b")
     fail(jobs, 1)
     taken = jobs.pop("jobs", 2)

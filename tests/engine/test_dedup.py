@@ -78,7 +78,7 @@ def test_it_is_remembered_for_the_window_and_then_forgotten(
         rig.restart()
     assert rig.push("q", b"a", batch=1).duplicate
     assert rig.push("q", b"b", batch=2, dedup_key="k").duplicate
-    rig.advance(1 + 2 * SLICE_MS)  # it goes with its slice, and slices are looked at once in one
+    rig.advance(1 + 2 * SLICE_MS)  # records expire by slice, checked once per slice
     if restarts:
         rig.restart()
     assert not rig.push("q", b"a", batch=1).duplicate
@@ -203,7 +203,7 @@ def test_groups_do_not_grow_with_resizes() -> None:
 @pytest.mark.parametrize("window_ms", [WINDOW_MS, 7 * 24 * 3600 * 1000])
 @pytest.mark.parametrize("apart_us", [1, 1_000_000])
 def test_beyond_its_limit_the_oldest_go_first(window_ms: int, apart_us: int) -> None:
-    """Also when a million pushes come within one span of a long window."""
+    """Also with a million pushes within one span of a long window."""
     window = DedupWindow(window_ms, ids_max=160)
     for number in range(500):
         window.add(10**15 + number * apart_us, 1, number, f"k{number}", 1)
@@ -223,7 +223,7 @@ def test_a_slice_ends_after_the_window() -> None:
 
 
 def test_what_was_pushed_to_a_queue_that_is_gone_is_forgotten_in_time(rig: Rig) -> None:
-    """A node that does not lead the catalogue keeps it, should the queue's record be on its way."""
+    """Without the catalogue's lead a node keeps the pushes: the queue's record may arrive."""
     rig.push("q", b"a", producer=5, batch=9)
     drain(rig)
     state = rig.engine.state

@@ -1,4 +1,4 @@
-"""Delayed messages: not before their time, at their time, and over restarts."""
+"""Delayed messages: not before their due time, at their due time, and across restarts."""
 
 from __future__ import annotations
 

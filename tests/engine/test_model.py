@@ -1,8 +1,8 @@
 """The engine against the model: thousands of random steps, every answer compared.
 
-Each walk has a seed; a failure names it, and the steps before it are in the message. A step is one
-request in one round, with the round sometimes cut by a power loss: before its write it has then
-never happened, after its write it has. Structure is checked after every round by the rig.
+Each walk has a seed; a failure reports the seed and the steps before it. A step is one request in
+one round. Sometimes a power loss cuts the round: before its write the step has never happened,
+after its write it has. The rig checks the structure after every round.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ import pytest
 
 from tests.engine.model import LEASED, Model
 from tests.engine.rig import ROUND_US, Asked, Cut, Rig, Taken, messages_of, payload_of
+from weft.dht import placement
 from weft.proto import wire
 from weft.proto.settings import Settings
 from weft.server.engine.state import Answered
 
 STEPS: Final = 350
-#: More of them for a long night: WEFT_WALKS=1000.
+#: For a long run: WEFT_WALKS=1000.
 WALKS: Final = int(os.environ.get("WEFT_WALKS", "12"))
 QUEUES: Final = {"a": (1000, 3, "a.dead"), "b": (5000, 0, ""), "c": (700, 1, "a.dead")}
-#: One request, what the model does with it, and what the answer must look like.
+#: One request, its effect on the model, and the expected answer.
 Step = tuple[wire.AnyRequest, tuple[bytes, ...], Callable[[], object]]
 
 
@@ -34,7 +35,7 @@ class Walk:
         self.rig = Rig(seed, partitions=3, cache_bytes=2000)
         self.model = Model()
         self.story: list[str] = []
-        #: What consumers hold, with the model's lease: some of it is long stale.
+        #: Messages that consumers hold, with the model's lease: some are long stale.
         self.held: list[tuple[Taken, int]] = []
         self.batch = 0
         self.sent: list[tuple[str, tuple[int, int], list[bytes], str | None]] = []
@@ -66,6 +67,7 @@ class Walk:
             return
         verbs = [self._push] * 6 + [self._again] * 2 + [self._pop] * 6 + [self._ack] * 5
         verbs += [self._nack] * 4 + [self._extend, self._redrive, self._peek]
+        verbs += [self._cancel] * 2
         verbs += [self._purge, self._delete] * (rng.random() < 0.2)
         step = rng.choice(verbs)(name)
         if step is not None:
@@ -88,7 +90,7 @@ class Walk:
             expected = expect()
             self.model.tick(now)
             answers = self.rig.round(asked)
-            while not answers:  # a redrive answers when it has ended
+            while not answers:  # a redrive is answered at its end
                 answers = self.rig.round()
             assert self._seen(answers[0]) == expected, self._tale()
         self.rig.settle()
@@ -100,7 +102,7 @@ class Walk:
         self.model.tick(self.rig.now)
 
     def _seen(self, answered: Answered) -> object:
-        """The answer in the model's words."""
+        """The answer in the model's terms."""
         answer = answered.answer
         if isinstance(answer, wire.Popped):
             messages = messages_of(answer, answered.payload)
@@ -115,6 +117,8 @@ class Walk:
             return not answer.duplicate
         if isinstance(answer, wire.Done):
             return answer.count
+        if isinstance(answer, wire.Failure):
+            return answer.code
         return answer
 
     # --- the verbs ------------------------------------------------------------------------
@@ -163,13 +167,14 @@ class Walk:
     def _pop(self, queue: str) -> Step:
         limit = self.rng.choice([1, 1, 3, 8, 50])
         lease_ms = self.rng.choice([0, 0, 300])
+        prefetch = self.rng.random() < 0.5
         now = self.rig.now + ROUND_US
 
         def expect() -> object:
-            taken = self.model.pop(now, queue, limit, lease_ms)
+            taken = self.model.pop(now, queue, limit, lease_ms, prefetch=prefetch)
             return [(each.body, each.deliveries + 1, each.reason) for each in taken]
 
-        return wire.Pop(queue, limit, 0, lease_ms), (), expect
+        return wire.Pop(queue, limit, 0, lease_ms, prefetch=prefetch), (), expect
 
     def _peek(self, queue: str) -> Step:
         return (
@@ -178,9 +183,23 @@ class Walk:
             lambda: [each.body for each in self.model.of(queue, "ready")[:4]],
         )
 
+    def _cancel(self, queue: str) -> Step | None:
+        if not self.sent:
+            return None
+        _, (producer, batch), bodies, key = self.rng.choice(self.sent[-20:])
+        index = self.rng.randrange(len(bodies))
+        partition = placement.of_push(queue, False, producer, batch, key, 3)
+        now = self.rig.now + ROUND_US
+
+        def expect() -> object:
+            self.model.tick(now)  # a cancel runs after the round's timers
+            return self.model.cancel(queue, bodies[index])
+
+        return wire.Cancel(queue, partition, producer, batch, index), (), expect
+
     def _some(self) -> list[tuple[Taken, int]]:
         some = self.rng.sample(self.held, min(len(self.held), self.rng.randint(1, 5)))
-        if self.rng.random() < 0.8:  # else they are kept, and tried again when they are stale
+        if self.rng.random() < 0.8:  # otherwise kept, and tried again when stale
             self.held = [each for each in self.held if each not in some]
         return some
 
@@ -222,17 +241,20 @@ class Walk:
         queue = self._queue_of(some)
         if queue is None:
             return None
-        now = self.rig.now + ROUND_US
+        now, handed = self.rig.now + ROUND_US, self.rng.random() < 0.5
 
         def expect() -> object:
             good = [self._is_in(queue, *each) and self.model.holds(each[0].body, each[1])
                     for each in some]  # fmt: skip
-            # An extension is of the whole lease: of all that was lent with it and is still out.
+            # An extension covers the whole lease: all messages lent with it and still out.
             nonces = {each.lent.nonce for (each, _), ok in zip(some, good, strict=True) if ok}
             self.model.extend(now, self._under(nonces), 2000)
+            for (each, lease), ok in zip(some, good, strict=True):
+                if ok and handed:
+                    self.model.hand_out(each.body, lease)
             return Outcome(good)
 
-        return wire.Extend(queue, [each.receipt for each, _ in some], 2000), (), expect
+        return wire.Extend(queue, [each.receipt for each, _ in some], 2000, handed), (), expect
 
     def _under(self, nonces: set[int]) -> list[bytes]:
         state = self.rig.engine.state
@@ -251,7 +273,7 @@ class Walk:
             return None
 
         def expect() -> int:
-            # A new queue of that name would take these again, as other messages of the same body.
+            # A new queue of that name would accept these again, as other messages of the same body.
             self.sent = [each for each in self.sent if each[0] != queue]
             return self.model.delete(queue)
 
@@ -260,13 +282,13 @@ class Walk:
     def _redrive(self, _: str) -> Step | None:
         if "a.dead" not in self.model.queues:
             return None
-        self.rig.round()  # it runs after the round's timers: what is due falls due before it
+        self.rig.round()  # a redrive runs after the round's timers: run due timers first
         self.model.tick(self.rig.now)
         limit = self.rng.choice([0, 0, 2])
         return wire.Redrive("a.dead", limit), (), lambda: self.model.redrive("a.dead", limit)
 
     def _queue_of(self, some: list[tuple[Taken, int]]) -> str | None:
-        """Where the first of them is, or was: receipts of other queues go along and are refused."""
+        """The queue of the first message; receipts of other queues are sent along and refused."""
         for message, _ in some:
             thing = self.model.things.get(message.body)
             if thing is not None and thing.queue in self.model.queues:
@@ -279,7 +301,7 @@ class Walk:
 
 
 class Outcome:
-    """Which of the receipts worked, compared with a `Settled`."""
+    """Which of the receipts succeeded, compared with a `Settled`."""
 
     def __init__(self, worked: list[bool]) -> None:
         self.worked = worked

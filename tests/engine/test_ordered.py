@@ -83,7 +83,7 @@ def test_the_time_of_a_lease_that_survived_begins_anew(rig: Rig) -> None:
 
 
 def test_a_lease_survives_on_a_node_that_hears_of_the_queue_later(rig: Rig) -> None:
-    """Who leads the partition next may be new, and have its messages before the queue's record."""
+    """The next primary may be new, and have the messages before the queue's record."""
     rig.push("q", b"a", b"b", b"c")
     rig.push("q", b"d")
     taken = rig.pop("q", 2)

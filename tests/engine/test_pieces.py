@@ -1,4 +1,4 @@
-"""The engine's small parts, each against an obvious statement of what it does."""
+"""The engine's small parts, each compared with an obvious definition."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.proto import wire
-from weft.server.engine import handle, mask
-from weft.server.engine.batch import Batch, split
+from weft.server.engine import handle, message_set
+from weft.server.engine.batch import TouchedBatch, split
 from weft.server.engine.head import Head, Part, decode, encode
-from weft.server.engine.idqueue import WHOLE, Entry, MessageIdQueue
+from weft.server.engine.message_id_queue import WHOLE, IdEntry, MessageIdQueue
 from weft.server.engine.payloads import Payloads
 from weft.server.engine.timers import _SLACK, Timers
 
@@ -23,8 +23,8 @@ indexes = st.sets(st.integers(0, 4095), max_size=300)
 @given(indexes)
 def test_runs_and_ranges_are_each_others_inverse(some: set[int]) -> None:
     bits = sum(1 << index for index in some)
-    runs = list(mask.runs(bits))
-    assert mask.of_ranges(runs) == bits
+    runs = list(message_set.runs(bits))
+    assert message_set.of_ranges(runs) == bits
     assert {index for first, count in runs for index in range(first, first + count)} == some
     for (first, count), (following, _) in pairwise(runs):
         assert first + count < following, "runs are in order, and as long as they can be"
@@ -32,7 +32,7 @@ def test_runs_and_ranges_are_each_others_inverse(some: set[int]) -> None:
 
 @given(st.integers(0, 4095), st.integers(1, 4096))
 def test_a_range_is_one_run(first: int, count: int) -> None:
-    assert list(mask.runs(mask.of_range(first, count))) == [(first, count)]
+    assert list(message_set.runs(message_set.of_range(first, count))) == [(first, count)]
 
 
 # --- handle -----------------------------------------------------------------------------------
@@ -65,9 +65,9 @@ def test_handles_sort_by_arrival(left: tuple[int, ...], right: tuple[int, ...]) 
 # --- batch ------------------------------------------------------------------------------------
 
 
-def batch_of(count: int, size: int, parts: list[Part] | None = None) -> Batch:
+def batch_of(count: int, size: int, parts: list[Part] | None = None) -> TouchedBatch:
     found = Head(1, 2, 3, count, size, 4, 0, None, parts or [Part(0, count, 1)])
-    return Batch.load(0, 1, found)
+    return TouchedBatch.load(0, 1, found)
 
 
 @given(st.integers(1, 4096), st.integers(0, 8 << 20), st.data())
@@ -88,7 +88,7 @@ states = st.tuples(st.integers(1, 2), st.integers(0, 1), st.sampled_from([0, 9])
 def test_a_stored_head_is_the_shortest_that_says_the_same(
     each: list[tuple[int, int, int] | None],
 ) -> None:
-    """Message by message in, as few parts as possible out, and the same again when read."""
+    """One part per message in, as few parts as possible out, the same messages read back."""
     parts = [Part(i, 1, *state) for i, state in enumerate(each) if state is not None]
     batch = batch_of(len(each), 100, parts)
     batch.parts = {part.first: part for part in reversed(parts)}
@@ -105,7 +105,7 @@ def test_a_stored_head_is_the_shortest_that_says_the_same(
     assert [part.first for part in stored.parts] == changes
     assert decode(encode(stored)) == stored
     if stored.parts:
-        assert Batch(batch.handle, stored).stored() == stored
+        assert TouchedBatch(batch.handle, stored).stored() == stored
 
 
 @given(st.integers(2, 4096), st.data())
@@ -174,7 +174,7 @@ def test_fired_in_order_and_no_more_than_asked_for() -> None:
 
 def test_the_heap_follows_what_is_alive() -> None:
     timers = Timers()
-    for key in range(10_000):  # leases that are long and acked early
+    for key in range(10_000):  # long leases that are acked early
         timers.set(key, 10**9 + key)
         timers.clear(key)
         assert len(timers._heap) <= 2 * max(1, len(timers)) + _SLACK
@@ -202,18 +202,18 @@ def test_entries_come_by_priority_and_then_by_arrival(
     pushes: list[tuple[int, str]], limit: int
 ) -> None:
     ids = MessageIdQueue()
-    expected: list[tuple[int, Entry]] = []
+    expected: list[tuple[int, IdEntry]] = []
     for number, (priority, how) in enumerate(pushes):
         packed = handle.pack(number + 1, number % 7, number + 1, 5, 10)
         if how == "fresh":
             ids.add_fresh(priority, packed)
-            expected.append((priority, Entry(packed, WHOLE)))
+            expected.append((priority, IdEntry(packed, WHOLE)))
         elif how == "returned":
             for first in (3, 0):
-                ids.add_returned(priority, Entry(packed, first))
-                expected.append((priority, Entry(packed, first)))
+                ids.add_returned(priority, IdEntry(packed, first))
+                expected.append((priority, IdEntry(packed, first)))
         else:
-            ids.add_delayed(number, priority, Entry(packed, WHOLE))
+            ids.add_delayed(number, priority, IdEntry(packed, WHOLE))
     while (due := ids.take_due(30)) is not None:
         ids.add_returned(*due)
         expected.append(due)
@@ -242,7 +242,7 @@ def test_taking_what_is_older_looks_at_every_list() -> None:
     ids = MessageIdQueue()
     for stamp, priority in ((5, 0), (1, 9), (7, 9)):
         ids.add_fresh(priority, handle.pack(stamp, 0, stamp, 1, 1))
-    ids.add_returned(0, Entry(handle.pack(2, 0, 2, 4, 1), 3))
+    ids.add_returned(0, IdEntry(handle.pack(2, 0, 2, 4, 1), 3))
     taken = []
     while (entry := ids.take_older(6)) is not None:
         taken.append(handle.stamp(entry.handle))

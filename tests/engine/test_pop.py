@@ -1,4 +1,4 @@
-"""pop and peek: leases, split batches, limits of an answer, and waiting for what comes."""
+"""pop and peek: leases, split batches, limits of an answer, and waiting pops."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from weft import limits
 from weft.errors import InvalidArgument, Overloaded, QueueNotFound
 from weft.proto import wire
 from weft.server.engine import pop as pop_module
-from weft.server.engine.ears import Ears, OpenEars
+from weft.server.engine.backpressure import Backpressure, NoBackpressure
 from weft.server.engine.pop import RANGES_MAX
 
 
 def got(rig: Rig, token: object) -> list[bytes] | None:
-    """The bodies that a waiting pop was answered with; None while it waits."""
+    """The bodies that answered a waiting pop; None while the pop waits."""
     answered = rig.answer(token)
     if answered is None:
         return None
@@ -28,13 +28,13 @@ def wait(rig: Rig, limit: int = 1, wait_ms: int = 5000, queue: str = "q") -> obj
 
 
 class Ear:
-    """Callers on one connection that has room for so many bytes."""
+    """Callers on one connection with room for `room` bytes."""
 
     def __init__(self, tokens: Iterable[object]) -> None:
         self._tokens = list(tokens)
         self.room = 0
 
-    def deaf(self, to: object) -> int | None:
+    def blocked_peer(self, to: object) -> int | None:
         return 1 if to in self._tokens and self.room <= 0 else None
 
     def tell(self, to: object, size: int) -> None:
@@ -76,7 +76,7 @@ def test_a_lease_ends_at_its_time_and_not_before(rig: Rig) -> None:
     rig.push("q", b"a")
     message = rig.pop("q", lease_ms=1000)[0]
     lent_at = rig.now
-    rig.now = lent_at + 1_000_000 - 2 * 50  # the next two rounds: just before, and just at
+    rig.now = lent_at + 1_000_000 - 2 * 50  # the next two rounds: just before, and just at the end
     rig.round()
     assert rig.counts("q")[1] == 1
     assert rig.now == lent_at + 1_000_000
@@ -135,7 +135,7 @@ def test_a_pop_stops_at_its_bytes_within_a_split_and_keeps_the_order(rig: Rig) -
 
 
 def test_the_bytes_of_an_answer_are_those_that_are_sent(rig: Rig) -> None:
-    """A batch's bytes may all be in one message: the others' share of them counts for nothing."""
+    """A batch's bytes may all be in one message: an average per message would be wrong."""
     big = b"x" * (limits.BODY_BYTES_MAX - 100)
     for _ in range(3):
         rig.push("q", big, *[b""] * 99)
@@ -341,7 +341,7 @@ def test_a_caller_that_has_gone_takes_nothing(rig: Rig) -> None:
     assert got(rig, first) == []
     rig.push("q", b"a")
     assert got(rig, second) == [b"a"]
-    rig.engine.cancel(second)  # it has its answer: nothing is left to end
+    rig.engine.cancel(second)  # already answered: no effect
     assert rig.counts("q") == (0, 1, 0)
 
 
@@ -360,16 +360,16 @@ def test_a_node_that_stops_answers_who_waits(rig: Rig) -> None:
     assert [got(rig, token) for token in tokens] == [[], [], []]
 
 
-def listen(rig: Rig, ears: Ears) -> None:
-    rig.engine.state.ears = ears
-    for ear in list(rig.engine.state.passed):
-        rig.engine.serve_ear(ear)
+def listen(rig: Rig, backpressure: Backpressure) -> None:
+    rig.engine.state.backpressure = backpressure
+    for ear in list(rig.engine.state.deferred):
+        rig.engine.serve_peer(ear)
     rig._deliver(rig.round())
 
 
 def test_who_is_deaf_is_passed_over_and_keeps_its_place(rig: Rig) -> None:
     first, second = wait(rig), wait(rig)
-    rig.engine.state.ears = Ear([first])
+    rig.engine.state.backpressure = Ear([first])
     rig.push("q", b"a")
     assert (got(rig, first), got(rig, second)) == (None, [b"a"])
     rig.push("q", b"b")
@@ -377,8 +377,8 @@ def test_who_is_deaf_is_passed_over_and_keeps_its_place(rig: Rig) -> None:
     third = wait(rig)
     assert got(rig, third) == [b"b"], "nobody waits for who is deaf"
     fourth = wait(rig)
-    listen(rig, OpenEars())
-    assert not rig.engine.state.passed
+    listen(rig, NoBackpressure())
+    assert not rig.engine.state.deferred
     rig.push("q", b"c")
     assert (got(rig, first), got(rig, fourth)) == ([b"c"], None)
 
@@ -386,12 +386,12 @@ def test_who_is_deaf_is_passed_over_and_keeps_its_place(rig: Rig) -> None:
 def test_a_pop_of_who_is_deaf_waits_though_there_is_something(rig: Rig) -> None:
     rig.push("q", b"a")
     token = ("wait", rig._tokens + 1)
-    rig.engine.state.ears = Ear([token])
+    rig.engine.state.backpressure = Ear([token])
     assert wait(rig, wait_ms=0) == token
     rig.advance(5000)
     assert got(rig, token) is None
     assert rig.counts("q") == (1, 0, 0)
-    listen(rig, OpenEars())
+    listen(rig, NoBackpressure())
     assert got(rig, token) == [b"a"]
 
 
@@ -399,7 +399,7 @@ def test_who_listens_again_is_told_as_much_as_it_takes(rig: Rig) -> None:
     for name in "abc":
         rig.create(name)
     same = Ear([wait(rig, queue=name) for name in "abc"])
-    rig.engine.state.ears = same
+    rig.engine.state.backpressure = same
     for name in "abc":
         rig.push(name, name.encode() * 100)
     assert same.got(rig) == []
@@ -407,20 +407,20 @@ def test_who_listens_again_is_told_as_much_as_it_takes(rig: Rig) -> None:
         same.room = 1
         listen(rig, same)
         assert [each[:1] for each in same.got(rig)] == heard
-    assert not rig.engine.state.passed
+    assert not rig.engine.state.deferred
 
 
 def test_a_wait_of_who_is_deaf_does_not_end_empty_handed(rig: Rig) -> None:
     token = wait(rig, wait_ms=1000)
-    ears = rig.engine.state.ears = Ear([token])
+    backpressure = rig.engine.state.backpressure = Ear([token])
     rig.push("q", b"a")
     rig.advance(5000)
     assert got(rig, token) is None
-    ears.room = 1
-    rig.advance(200)  # should nobody say that it listens
+    backpressure.room = 1
+    rig.advance(200)  # retried even if the connection does not report room
     assert got(rig, token) == [b"a"]
     late = wait(rig, wait_ms=1000)
-    rig.engine.state.ears = Ear([late])
+    rig.engine.state.backpressure = Ear([late])
     rig.push("q", b"b")
     assert rig.bodies("q") == [b"b"], "somebody else is quicker"
     rig.advance(1000)
@@ -430,13 +430,13 @@ def test_a_wait_of_who_is_deaf_does_not_end_empty_handed(rig: Rig) -> None:
 def test_a_queue_that_goes_forgets_who_was_passed_over(rig: Rig) -> None:
     rig.create("gone")
     token = wait(rig, queue="gone")
-    rig.engine.state.ears = Ear([token])
+    rig.engine.state.backpressure = Ear([token])
     rig.push("gone", b"a")
     rig.delete("gone")
     answered = rig.answer(token)
     assert answered is not None
     assert isinstance(answered.answer, wire.Failure)
-    listen(rig, OpenEars())
+    listen(rig, NoBackpressure())
 
 
 def test_waiting_pops_have_a_limit(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
-"""Power loss at every point of a round: nothing acknowledged is lost, nothing acked comes back.
+"""Power loss at every point of a round: no acknowledged push is lost, no acked message returns.
 
-Hundreds of seeded schedules must pass, and every planted bug must be caught by the same checker
-within a few of them: a checker that never says no proves nothing.
+Hundreds of seeded schedules must pass, and the same checker must catch every planted bug within a
+few schedules: a checker that never fails proves nothing.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from tests.engine.rig import Asked, Cut, Rig
 from tests.total_queue import Verdict, check
 from weft.persistence.store import Change
 from weft.proto import wire
-from weft.server.engine.state import Answered, State
+from weft.server.engine.state import Answered, EngineState
 
-#: More of them for a long night: WEFT_SEEDS=10000.
+#: For a long run: WEFT_SEEDS=10000.
 SEEDS = int(os.environ.get("WEFT_SEEDS", "200"))
 MUTANT_SEEDS_MAX = 20
 
@@ -68,7 +68,7 @@ def test_the_same_seed_gives_the_same_history() -> None:
 
 
 def caught(make: Callable[[int], Rig], *wanted: str) -> bool:
-    """Whether the schedules find all of these violations, soon enough."""
+    """True if the schedules find all of these violations, soon enough."""
     found: set[str] = set()
     for seed in range(MUTANT_SEEDS_MAX):
         rig = make(seed)
@@ -80,7 +80,7 @@ def caught(make: Callable[[int], Rig], *wanted: str) -> bool:
 
 
 class AnswersBeforeTheWrite(Rig):
-    """Sends the answers of a round, and then writes it."""
+    """Sends the answers of a round before writing it."""
 
     def cut_round(self, cut: Cut, rng: random.Random, *asked: Asked) -> list[Answered]:
         self._work(asked)
@@ -90,7 +90,7 @@ class AnswersBeforeTheWrite(Rig):
 
 
 class WritesUnsynced(Rig):
-    """Says "on disk" and leaves it in the page cache."""
+    """Reports "on disk" and leaves the data in the page cache."""
 
     def _write(self, changes: list[Change]) -> None:
         if changes:
@@ -109,19 +109,19 @@ def test_a_skipped_sync_is_caught() -> None:
     def make(seed: int) -> Rig:
         rig = WritesUnsynced(seed)
         rig.create(QUEUE, lease_ms=2000)
-        rig.store.write([], sync=True)  # the queue itself stays, or there would be no one to ask
+        rig.store.write([], sync=True)  # keep the queue itself
         return rig
 
     assert caught(make, "lost", "redelivered")
 
 
 def test_a_forgotten_tombstone_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A batch that is all acked leaves no trace: its retried push is stored again."""
+    """A fully acked batch leaves no trace: its retried push is stored again."""
 
-    def bury_nothing(self: State, partition: int, dead: object) -> None:
+    def bury_nothing(self: EngineState, partition: int, dead: object) -> None:
         return
 
-    monkeypatch.setattr(State, "_bury", bury_nothing)
+    monkeypatch.setattr(EngineState, "_write_dedup_record", bury_nothing)
     assert caught(Rig, "redelivered")
 
 
@@ -139,15 +139,15 @@ def test_a_dedup_window_that_does_not_survive_a_restart_is_caught() -> None:
 
 
 def test_an_ack_that_is_not_written_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def changed_never(self: State, batch: object) -> None:
+    def changed_never(self: EngineState, batch: object) -> None:
         return
 
-    monkeypatch.setattr(State, "changed", changed_never)
+    monkeypatch.setattr(EngineState, "changed", changed_never)
     assert caught(Rig, "redelivered")
 
 
 def test_a_lease_that_is_granted_twice_is_caught() -> None:
-    """The engine's own lists are right, the driver answers one pop to two callers."""
+    """The engine's own lists are right; the driver sends one pop's answer to two callers."""
 
     class Echo(Rig):
         def round(self, *asked: Asked) -> list[Answered]:

@@ -1,4 +1,4 @@
-"""push: one batch into one queue; what it refuses, and that a refusal changes nothing."""
+"""push: one batch into one queue; refusals, and that a refusal changes nothing."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from weft.errors import (
 from weft.ids import BATCH_BITS, PRODUCER_BITS, MessageId
 from weft.persistence import layout
 from weft.proto import wire
-from weft.server.engine.engine import Lone
+from weft.server.engine.engine import SinglePush
 from weft.server.engine.push import check_batch
 from weft.server.engine.state import LSNS_AHEAD
 
-#: Looked at where it stands.
+#: Large enough to be checked in place.
 LARGE = bytes(20_000)
 
 
 def refused(
     rig: Rig, error: type[WeftError], request: wire.Push, *payload: bytes, says: str = ""
 ) -> None:
-    """The push fails so, and neither the queue nor the store has changed."""
+    """The push fails with this error, and neither the queue nor the store has changed."""
     before = dict(rig.store._rows)
     with pytest.raises(error, match=says):
         rig.call(request, *payload)
@@ -227,7 +227,7 @@ def test_a_queue_that_is_full_refuses_and_takes_again(rig: Rig) -> None:
     rig.push("small", b"c", batch=3)  # exactly full
     assert rig.push("small", b"a", b"b", batch=1).duplicate, "a retry is not a new push"
     taken = rig.pop("small", 3)
-    with pytest.raises(QueueFull):  # lent messages count
+    with pytest.raises(QueueFull):  # leased messages count
         rig.push("small", b"d", batch=4)
     rig.ack("small", taken[0])
     assert not rig.push("small", b"d", batch=4).duplicate, "a refused push is not remembered"
@@ -264,12 +264,12 @@ def test_a_storage_error_is_not_answered_it_ends_the_node(rig: Rig) -> None:
 # --- a round that is one push -----------------------------------------------------------------
 
 
-def lone(rig: Rig, request: wire.Push, *bodies: bytes) -> Lone | None:
-    return rig.engine.lone_push(rig.now, request, payload_of(bodies))
+def single_push(rig: Rig, request: wire.Push, *bodies: bytes) -> SinglePush | None:
+    return rig.engine.start_single_push(rig.now, request, payload_of(bodies))
 
 
 def test_a_lone_push_is_listed_after_its_answer(rig: Rig) -> None:
-    made = lone(rig, wire.Push("q", 5, 1, 2), b"a", b"b")
+    made = single_push(rig, wire.Push("q", 5, 1, 2), b"a", b"b")
     assert made is not None
     assert made.answer == wire.Pushed(made.answer.partition, 5, 1, 2, False, "disk")
     assert rig.engine.state.queue("q").ready == 0
@@ -284,11 +284,11 @@ def test_a_lone_push_that_is_no_plain_one_changes_nothing(rig: Rig) -> None:
     rig.push("q", b"first", producer=5, batch=1)
     rig.pop("q")
     before = dict(rig.store._rows)
-    assert lone(rig, wire.Push("q", 5, 1, 1), b"first") is None, "a duplicate"
-    assert lone(rig, wire.Push("none", 5, 2, 1), b"a") is None, "no such queue"
-    assert lone(rig, wire.Push("q", 5, 2, 2), b"a") is None, "not as many as it says"
+    assert single_push(rig, wire.Push("q", 5, 1, 1), b"first") is None, "a duplicate"
+    assert single_push(rig, wire.Push("none", 5, 2, 1), b"a") is None, "no such queue"
+    assert single_push(rig, wire.Push("q", 5, 2, 2), b"a") is None, "not as many as it says"
     waiting = rig.ask(wire.Pop("q", 1, 10_000))
-    assert lone(rig, wire.Push("q", 5, 2, 1), b"a") is None, "somebody waits for it"
+    assert single_push(rig, wire.Push("q", 5, 2, 1), b"a") is None, "somebody waits for it"
     rig.round()
     assert rig.store._rows == before
     rig.push("q", b"a", producer=5, batch=2)

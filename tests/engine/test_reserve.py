@@ -1,4 +1,4 @@
-"""Reservations on one engine: what is set aside, read, acked and put back, across power losses."""
+"""Reservations on one engine: reserve, read, ack and release, across power losses."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from tests.engine.pipeline import TTL_MS, Reader
 from tests.engine.rig import Rig, payload_of
 from weft import errors
-from weft.proto import streams, wire
+from weft.proto import pipelines, wire
 
 
 @pytest.fixture
@@ -43,13 +43,13 @@ def test_the_same_number_gives_the_same_rows_after_a_power_loss(rig: Rig) -> Non
     assert reader.read(made, step=1) == first
     rig.crash()
     assert reader.read(made, step=2) == first
-    known = rig.call(streams.DescribeReservation("q", "sub", 1))
-    assert known == streams.Reserved(made)
-    assert reader.begin(1) == streams.Reserved(made)
+    known = rig.call(pipelines.DescribeReservation("q", "sub", 1))
+    assert known == pipelines.Reserved(made)
+    assert reader.begin(1) == pipelines.Reserved(made)
 
 
 def test_what_a_broken_attempt_has_marked_still_waits(rig: Rig) -> None:
-    """The next one looks without a token first: it must not be told that nothing is there."""
+    """The next attempt surveys without a token first, and must see the marked messages."""
     bodies = fill(rig, 4)
     reader = Reader(rig)
     broken = reader.token(1)
@@ -57,7 +57,7 @@ def test_what_a_broken_attempt_has_marked_still_waits(rig: Rig) -> None:
     assert rig.counts("q") == (0, 0, 0)  # everything is marked, and nothing is sealed
     assert reader.begin(1, sure=False) == wire.Done(0)
     assert sum(each.messages for each in reader.survey(1, 0).bins) == len(bodies)
-    assert rig.counts("q") == (0, 0, 0)  # a look puts nothing back
+    assert rig.counts("q") == (0, 0, 0)  # a survey puts nothing back
     token = reader.token(1)
     assert sum(each.messages for each in reader.survey(1, token).bins) == len(bodies)
     made = reader.seal(1, token, reader.mark(1, token))
@@ -86,7 +86,7 @@ def test_a_release_puts_them_back_where_they_stood(rig: Rig) -> None:
     made = reader.reserve(1, most=5)
     assert reader.release() == 5
     assert [m.body for m in rig.pop("q", 100)] == bodies
-    assert all(m.deliveries == 1 for m in rig.peek("q"))  # a reservation is no delivery
+    assert all(m.deliveries == 1 for m in rig.peek("q"))  # a reservation is not a delivery
     with pytest.raises(errors.ReservationLost):
         reader.begin(1)
     with pytest.raises(errors.ReservationLost):
@@ -94,7 +94,7 @@ def test_a_release_puts_them_back_where_they_stood(rig: Rig) -> None:
     with pytest.raises(errors.ReservationLost):
         reader.read(made)
     reader.ack(1, skip_lost=True)
-    rig.advance(60_000)  # the leases are over
+    rig.advance(60_000)  # the leases have expired
     assert reader.reserve(2).messages == 12
 
 
@@ -120,7 +120,7 @@ def test_numbers_come_one_after_the_other(rig: Rig) -> None:
     with pytest.raises(errors.InvalidArgument, match="is acked"):
         reader.begin(1)
     with pytest.raises(errors.InvalidArgument, match="no reservation 7 yet"):
-        rig.call(streams.DescribeReservation("q", "sub", 7))
+        rig.call(pipelines.DescribeReservation("q", "sub", 7))
 
 
 def test_a_new_holder_fences_the_one_before(rig: Rig) -> None:
@@ -135,8 +135,8 @@ def test_a_new_holder_fences_the_one_before(rig: Rig) -> None:
         with pytest.raises(errors.Fenced, match="stop one"):
             call()
     with pytest.raises(errors.Fenced):
-        rig.call(streams.Heartbeat("q", "sub", old.epoch))
-    with pytest.raises(errors.Busy):  # what it was about to reserve is over, too
+        rig.call(pipelines.Heartbeat("q", "sub", old.epoch))
+    with pytest.raises(errors.Busy):  # its pending reservation is over, too
         old.seal(2, token, held)
     assert old.read(made)  # reading needs no epoch
     assert Reader(rig, nonce=2).epoch == new.epoch  # the same call, sent again
@@ -155,7 +155,7 @@ def test_marks_of_an_attempt_that_failed_are_seen_again_at_the_next(rig: Rig) ->
     assert sum(one.messages for one in surveyed.bins) == 9
     made = reader.seal(1, token, reader.mark(1, token))
     assert sorted(reader.read(made)) == sorted(bodies)
-    # The first survey, come late, takes nothing away from whoever came after.
+    # The first survey, arriving late, takes nothing away from the later attempt.
     reader.survey(1, lost)
     assert sorted(reader.read(made)) == sorted(bodies)
 
@@ -172,10 +172,10 @@ def test_a_mark_that_is_nobodys_is_judged_so(rig: Rig) -> None:
     marks += [(each.partition, each.id, 1, 77) for each in late]
     dead = len(marks)
     marks += [(each.partition, each.id, 2, token) for each in open_]
-    judged = rig.call(streams.JudgeMarks("q", "sub", marks))
-    assert judged == streams.Judged(list(range(sealed, dead)), list(range(sealed)))
-    unknown = rig.call(streams.JudgeMarks("q", "nobody", marks[:2]))
-    assert unknown == streams.Judged([0, 1])
+    judged = rig.call(pipelines.JudgeMarks("q", "sub", marks))
+    assert judged == pipelines.Judged(list(range(sealed, dead)), list(range(sealed)))
+    unknown = rig.call(pipelines.JudgeMarks("q", "nobody", marks[:2]))
+    assert unknown == pipelines.Judged([0, 1])
 
 
 def test_a_subscription_that_is_silent_gives_back(rig: Rig) -> None:
@@ -183,12 +183,12 @@ def test_a_subscription_that_is_silent_gives_back(rig: Rig) -> None:
     reader = Reader(rig)
     reader.reserve(1)
     rig.advance(TTL_MS - 1000)
-    rig.call(streams.Heartbeat("q", "sub", reader.epoch))
+    rig.call(pipelines.Heartbeat("q", "sub", reader.epoch))
     rig.advance(TTL_MS - 1000)
     assert not rig.engine.state.owing
     rig.advance(2000)
     ((created, name),) = rig.engine.state.owing
-    reader.pay(streams.Owed(rig.engine.state.ledgers[created, name].debts()))
+    reader.pay(pipelines.Owed(rig.engine.state.ledgers[created, name].debts()))
     assert rig.counts("q") == (6, 0, 0)
     rig.crash()
     with pytest.raises(errors.ReservationLost):
@@ -218,20 +218,20 @@ def test_a_deleted_queue_takes_its_subscriptions(rig: Rig) -> None:
     assert not {*state.holds.by_key, *state.ledgers, *state.owing}
     rig.create("q")
     with pytest.raises(errors.SubscriptionNotFound):
-        rig.call(streams.Heartbeat("q", "sub", reader.epoch))
+        rig.call(pipelines.Heartbeat("q", "sub", reader.epoch))
 
 
 def test_a_deleted_subscription_is_gone_when_it_owes_nothing(rig: Rig) -> None:
     fill(rig, 2)
     reader = Reader(rig)
     reader.reserve(1)
-    owed = rig.call(streams.DeleteSubscription("q", "sub"))
+    owed = rig.call(pipelines.DeleteSubscription("q", "sub"))
     with pytest.raises(errors.SubscriptionNotFound):
         reader.begin(2)
     assert reader.pay(owed) == 6
     assert not rig.engine.state.ledgers
     assert rig.counts("q") == (6, 0, 0)
-    assert Reader(rig).epoch > 1_000_000  # higher than any holder of before can know
+    assert Reader(rig).epoch > 1_000_000  # higher than any earlier holder can know
 
 
 def test_an_ordered_queue_gives_one_lot_at_a_time(rig: Rig) -> None:
@@ -241,7 +241,7 @@ def test_an_ordered_queue_gives_one_lot_at_a_time(rig: Rig) -> None:
     reader = Reader(rig, "o")
     made = reader.reserve(1, most=2)
     assert reader.read(made) == [b"0", b"1"]
-    assert not rig.pop("o")  # what comes first is not done yet
+    assert not rig.pop("o")  # the first lot is not done yet
     assert not reader.survey(2, reader.token(2)).bins
     reader.ack(1)
     lent = rig.pop("o", 1)
@@ -288,11 +288,11 @@ def test_a_mark_by_bytes_takes_at_least_one_message(rig: Rig) -> None:
 
 def test_a_mark_is_not_for_clients_ears_alone(rig: Rig) -> None:
     """A stage cannot be acked by naming its hold."""
-    request = streams.Stage("q", "app", 0, 0, 0, 5, 1, 1, 1)
+    request = pipelines.StageBatch("q", "app", 0, 0, 0, 5, 1, 1, 1)
     rig.call(request, payload_of([b"staged"]))
     (hold,) = rig.engine.state.holds.by_key.values()
     with pytest.raises(errors.InvalidArgument):
-        rig.call(streams.Finish("q", [(hold.partition, hold.id)], True))
+        rig.call(pipelines.Finish("q", [(hold.partition, hold.id)], True))
 
 
 def test_names_and_limits(rig: Rig) -> None:
@@ -301,13 +301,13 @@ def test_names_and_limits(rig: Rig) -> None:
     with pytest.raises(errors.QueueNotFound):
         Reader(rig, queue="nothing")
     with pytest.raises(errors.InvalidArgument, match="ttl_ms"):
-        rig.call(streams.OpenSubscription("q", "s", 1, 1))
+        rig.call(pipelines.OpenSubscription("q", "s", 1, 1))
     with pytest.raises(errors.SubscriptionNotFound):
-        rig.call(streams.SubscriptionStats("q", "s"))
+        rig.call(pipelines.DescribeSubscription("q", "s"))
 
 
 def test_what_a_deleted_queue_leaves_on_a_node_that_was_away_is_found(rig: Rig) -> None:
-    """The node hears of it when it has the catalogue, and not before it is sure."""
+    """The node learns of the deletion with the catalogue, and deletes nothing before."""
     fill(rig, 1)
     Reader(rig)
     state = rig.engine.state
@@ -318,5 +318,5 @@ def test_what_a_deleted_queue_leaves_on_a_node_that_was_away_is_found(rig: Rig) 
     rig.engine.adopt(others)
     assert state.ownerless == {queue.created}
     assert state.ledgers
-    rig.engine.bury_strays()
+    rig.engine.delete_orphans()
     assert not {*state.ledgers, *state.ownerless}

@@ -1,4 +1,4 @@
-"""Retention: what is older than the queue says is dropped; the rest, and other queues, are not."""
+"""Retention: messages older than the queue's limit are dropped; all others are kept."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_every_priority_and_every_returned_part_is_looked_at(short: Rig) -> None
 
 
 def test_a_delay_that_outlasts_the_retention_is_refused(short: Rig) -> None:
-    """Taken, it would be dropped before anyone could have it."""
+    """If accepted, the message would be dropped before any consumer could get it."""
     for delay_ms in (5000, 60_000):
         with pytest.raises(InvalidArgument, match="retention_ms 5000"):
             short.push("short", b"a", delay_ms=delay_ms)

@@ -1,4 +1,4 @@
-"""Stages on one engine: hidden until they are published, exactly once, across power losses."""
+"""Stages on one engine: hidden until published, exactly once, across power losses."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.engine.pipeline import Reader, Writer
 from tests.engine.rig import Rig
 from weft import errors
 from weft.limits import STAGE_TTL_MS
-from weft.proto import streams, wire
+from weft.proto import pipelines, wire
 
 
 @pytest.fixture
@@ -38,20 +38,20 @@ def test_a_publish_is_once(rig: Rig) -> None:
     writer = Writer(rig)
     token = writer.stage(3, 0, 0, b"a")
     decision = writer.decide(3, (0, 0, 0))
-    assert decision == streams.Decision(3, [token], 1)
+    assert decision == pipelines.Decision(3, [token], 1)
     rig.crash()
     assert len(rig.engine.state.publishing) == 1
-    # Whoever asks again, with whatever winners, is given the decision that stands.
+    # A repeated request, with any winners, gets the decision that stands.
     assert writer.decide(3, (9, 9, 9)) == decision
-    assert writer.decide(4) == decision  # first things first
+    assert writer.decide(4) == decision  # the earlier batch first
     assert writer.reveal(decision) == 1
     assert writer.reveal(decision) == 0
-    rig.call(streams.Decided("q", "app", 3))
+    rig.call(pipelines.Decided("q", "app", 3))
     rig.crash()
     assert writer.reveal(decision) == 0
-    assert writer.decide(3, (0, 0, 0)) == streams.Published(1, True)
-    assert writer.decide(2) == streams.Published(0, True)
-    assert rig.call(streams.LastPublished("q", "app")) == streams.LastBatch(3)
+    assert writer.decide(3, (0, 0, 0)) == pipelines.PublishResult(1, True)
+    assert writer.decide(2) == pipelines.PublishResult(0, True)
+    assert rig.call(pipelines.LastPublished("q", "app")) == pipelines.LastBatch(3)
     assert rig.bodies("q", 10) == [b"a"]
     assert not rig.engine.state.publishing
 
@@ -61,7 +61,7 @@ def test_what_comes_after_a_publish_is_refused(rig: Rig) -> None:
     token = writer.stage(0, 0, 0, b"a")
     writer.publish(0, (0, 0, token))
     with pytest.raises(errors.Fenced, match="published already"):
-        writer.put(0, 0, 0, token, 1, b"a")  # the very same request, come late
+        writer.put(0, 0, 0, token, 1, b"a")  # the very same request, arriving late
     rig.crash()
     with pytest.raises(errors.Fenced):
         writer.put(0, 0, 0, token, 1, b"a")
@@ -114,10 +114,10 @@ def test_what_is_given_up_never_wins(rig: Rig) -> None:
         writer.decide(0, (0, 0, token))
     with pytest.raises(errors.Fenced, match="given up"):
         writer.close(0, 1, 0, late, 1)
-    rig.call(streams.DropStages("q", "app", [token, late]))
+    rig.call(pipelines.DropStages("q", "app", [token, late]))
     rig.settle()
     assert rig.stats("q").staged == 0
-    again = writer.stage(0, 0, 0, b"again")  # another try of the same batch is free to win
+    again = writer.stage(0, 0, 0, b"again")  # another attempt of the same batch is free to win
     assert writer.publish(0, (0, 0, again)) == 1
 
 
@@ -128,15 +128,15 @@ def test_a_decision_stands_against_a_ttl(rig: Rig) -> None:
     rig.advance(2 * STAGE_TTL_MS)
     assert writer.give_up((0, token), expire=True) == []
     assert writer.reveal(decision) == 1
-    rig.call(streams.Decided("q", "app", 0))
-    assert writer.give_up((0, 77)) == [0]  # whatever is left of it is nobody's
+    rig.call(pipelines.Decided("q", "app", 0))
+    assert writer.give_up((0, 77)) == [0]  # the rest of the batch has no owner
 
 
 def test_an_empty_batch_counts(rig: Rig) -> None:
     writer = Writer(rig)
-    assert rig.call(streams.LastPublished("q", "app")) == streams.LastBatch(None)
+    assert rig.call(pipelines.LastPublished("q", "app")) == pipelines.LastBatch(None)
     assert writer.publish(5) == 0
-    assert rig.call(streams.LastPublished("q", "app")) == streams.LastBatch(5)
+    assert rig.call(pipelines.LastPublished("q", "app")) == pipelines.LastBatch(5)
 
 
 def test_a_message_is_as_old_as_its_publish(rig: Rig) -> None:
@@ -175,7 +175,7 @@ def test_a_purge_and_a_delete_take_stages(rig: Rig) -> None:
 
 
 def test_a_queues_own_partition_may_come_and_go(rig: Rig) -> None:
-    """What a node gives up and takes again is as it was."""
+    """Partitions that a node abandons and adopts again are unchanged."""
     writer, reader = Writer(rig), Reader(rig)
     rig.push("q", b"one", b"two")
     made = reader.reserve(1, most=1)

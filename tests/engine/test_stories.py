@@ -1,5 +1,8 @@
-"""Every story prints what it says. `WEFT_REWRITE=1 pytest tests/engine/test_stories.py` rewrites
-them with what the node prints now; the change is then reviewed as a diff."""
+"""Every story prints its expected output.
+
+`WEFT_REWRITE=1 pytest tests/engine/test_stories.py` rewrites the stories with the node's present
+output; the change is then reviewed as a diff.
+"""
 
 from __future__ import annotations
 

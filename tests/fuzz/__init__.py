@@ -1,1 +1,1 @@
-"""Garbage on all ports of a real cluster, for as long as one likes: ``python -m tests.fuzz``."""
+"""Garbage on all ports of a real cluster, for any length of time: ``python -m tests.fuzz``."""

@@ -1,6 +1,6 @@
 """Fuzzes all ports of a real cluster, kind after kind, until the time is over; prints the counts.
 
-It ends at the first case that does harm, with that case in its smallest form.
+The program ends at the first case that does harm, with that case in its smallest form.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TELL_S: Final = 60.0
 
 
 def fuzz(found: Target, kind: str, counts: Counter[str], until: float) -> None:
-    """One batch of fresh cases of one kind, then a look at everything."""
+    """One batch of fresh cases of one kind, then a check of the whole target."""
     strategy, check = KINDS[kind]
 
     @settings(

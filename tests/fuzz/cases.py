@@ -1,4 +1,4 @@
-"""The kinds of garbage, one function for each: a port, what is sent, what must not come of it."""
+"""The kinds of garbage, one function for each: the port, the data, and the forbidden effects."""
 
 from __future__ import annotations
 
@@ -22,28 +22,30 @@ from tests.process.test_frames import (
     check_frames,
     mutated,
 )
-from weft.proto import sealed, weft_pb2, wire, zmtp
-from weft.server import peers
+from weft.proto import weft_pb2, wire
+from weft.server.edges import peer_edge
+from weft.transport import noise_transport, zmtp
 
 from .target import Target
 
 _CONNECT_S: Final = 5.0
 _CURVE: Final = zmtp.greeting(b"CURVE")
 _HELLO: Final = b"\x05HELLO\x01\x00" + bytes(72)
-#: A length that no frame may have, in ZeroMQ's and in HTTP/2's words.
+#: A length that no frame may have, in ZeroMQ's and in HTTP/2's encoding.
 _HUGE: Final = st.sampled_from(
     [b"\x02" + struct.pack(">Q", 1 << 40), b"\xff\xff\xff\x00\x00\x00\x00\x00\x01"]
 )
 _BEGINNINGS: Final = st.sampled_from(
-    [b"", GREETING, HANDSHAKE, HTTP2, _CURVE, _CURVE + bytes([4, 200]) + _HELLO, sealed.CALLS,
-     sealed.CALLS + b"\x00\x30" + bytes(range(48)), b"GET / HTTP/1.1"]
+    [b"", GREETING, HANDSHAKE, HTTP2, _CURVE, _CURVE + bytes([4, 200]) + _HELLO,
+     noise_transport.CALLS, noise_transport.CALLS + b"\x00\x30" + bytes(range(48)),
+     b"GET / HTTP/1.1"]
 )  # fmt: skip
 _TLS_HELLO: Final = bytes.fromhex("160301020001")
 
 
 @st.composite
 def raw_bytes(draw: st.DrawFn) -> bytes:
-    """The beginning of something, cut anywhere, and then anything."""
+    """A valid beginning, cut anywhere, and then arbitrary bytes."""
     beginning = draw(_BEGINNINGS | st.just(_TLS_HELLO))
     cut = draw(st.none() | st.integers(0, len(beginning)))
     return beginning[:cut] + draw(st.binary(max_size=400) | _HUGE)
@@ -64,7 +66,7 @@ def http_heads(draw: st.DrawFn) -> bytes:
 
 @st.composite
 def protobufs(draw: st.DrawFn) -> tuple[tuple[str, str], bytes]:
-    """A method, and anything, or a request of it with some bytes changed."""
+    """A method with arbitrary bytes, or with one of its requests with some bytes changed."""
     service, method = draw(st.sampled_from(METHODS))
     name = weft_pb2.DESCRIPTOR.services_by_name[service].methods_by_name[method].input_type.name
     message: Any = getattr(weft_pb2, name)()
@@ -88,7 +90,7 @@ def _repeated(field: Any) -> bool:
 
 @st.composite
 def peer_frames(draw: st.DrawFn) -> tuple[bool, list[bytes]]:
-    """From a member: with its own header or not, and then what is no message."""
+    """From a member: with its own header or not, and then bytes that are no message."""
     return draw(st.booleans()), draw(
         st.lists(st.binary(max_size=200) | st.just(b"\x91" * 5000), min_size=1, max_size=4)
     )
@@ -96,7 +98,7 @@ def peer_frames(draw: st.DrawFn) -> tuple[bool, list[bytes]]:
 
 @st.composite
 def sealed_words(draw: st.DrawFn) -> tuple[list[bytes], int | None]:
-    """What stands in records: a beginning or none, then anything; perhaps with a bit changed."""
+    """The content of records: a valid beginning or none, then anything; a bit may be flipped."""
     said = [zmtp.ready(b"DEALER")] if draw(st.booleans()) else []
     said += draw(
         st.lists(
@@ -134,7 +136,7 @@ def tcp(target: Target, case: tuple[str, bytes]) -> None:
         try:
             connection.sendall(data)
         except (BrokenPipeError, ConnectionResetError):
-            return  # it was thrown out before it had finished, rightly
+            return  # rightly disconnected before it had finished
 
 
 def http(target: Target, head: bytes) -> None:
@@ -168,15 +170,15 @@ def protobuf(target: Target, case: tuple[tuple[str, str], bytes]) -> None:
 def peer(target: Target, case: tuple[bool, list[bytes]]) -> None:
     own, frames = case
     if own:
-        header = [peers.PEER_VERSION, target.cluster_id, target.insider_id]
+        header = [peer_edge.PEER_VERSION, target.cluster_id, target.insider_id]
         frames = [msgspec.msgpack.encode(header), *(f for f in frames if not _is_message(f))]
     target.peer.send_multipart(frames)
 
 
 def _is_message(frame: bytes) -> bool:
-    """A member may say anything that is a message: it is trusted."""
+    """A member may send any valid message: members are trusted."""
     try:
-        peers._decode_messages(frame)
+        peer_edge._decode_messages(frame)
     except wire.MALFORMED:
         return False
     return True

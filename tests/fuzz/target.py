@@ -1,7 +1,7 @@
-"""What is fuzzed: two real nodes, a queue and a table that no garbage names, and their state.
+"""The target: two real nodes, a queue and a table that no garbage names, and their state.
 
-Beside them stands a third one, with an encrypted data path (`vault`). After every batch of cases
-all must be alive, without a traceback in their logs, ready, and hold what they held.
+A third node has an encrypted data path (`vault`). After every batch of cases all nodes must be
+alive, without a traceback in their logs, ready, and with unchanged content.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import zmq
 
 import weft
 from tests.process.wire_client import WireClient
-from weft.persistence.keys import Keys, open_keys
+from weft.persistence.node_keys import Keys, open_keys
 from weft.testing import Cluster, cluster
 
 from .vault import Vault, vault

@@ -1,4 +1,4 @@
-"""A third node that is fuzzed: one with a certificate, whose data path is encrypted."""
+"""A third node to fuzz: with a certificate and an encrypted data path."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Final
 import weft
 from tests.contract.authority import Authority
 from tests.process.live_node import LiveNode
-from weft.persistence.keys import open_keys
-from weft.proto import sealed, zmtp
-from weft.server.data_key import data_key
+from weft.persistence.node_keys import open_keys
+from weft.server.security.data_key import data_key
+from weft.transport import noise_transport, zmtp
 
 VALUE: Final = b"behind a lock"
 GROWTH_BYTES_MAX: Final = 200 << 20
@@ -39,25 +39,27 @@ class Vault:
             assert client.kv.lookup("precious") == VALUE
 
     def tell(self, said: list[bytes], flip: int | None) -> None:
-        """Shakes hands as a client does, says this in sealed records, and perhaps changes a bit."""
+        """Do the handshake of a client, send the data in sealed records, and perhaps flip a bit."""
         host, port = self.address.rsplit(":", 1)
         with socket.create_connection((host, int(port)), timeout=_CONNECT_S) as made:
-            handshake = sealed.call(self._key, sealed.CALLED)
-            made.sendall(sealed.CALLS + sealed.say(handshake))
+            handshake = noise_transport.call(self._key, noise_transport.CALLED)
+            made.sendall(noise_transport.CALLS + noise_transport.say(handshake))
             answer = b""
-            while (lacks := zmtp.GREETING_BYTES + sealed.HANDSHAKE_BYTES - len(answer)) > 0:
+            while (
+                lacks := zmtp.GREETING_BYTES + noise_transport.HANDSHAKE_BYTES - len(answer)
+            ) > 0:
                 came = made.recv(lacks)
                 assert came, "it does not shake hands"
                 answer += came
-            sealed.hear(handshake, answer[zmtp.GREETING_BYTES :])
-            sealer = sealed.Sealer(handshake.split()[0], sealed.desk())
+            noise_transport.hear(handshake, answer[zmtp.GREETING_BYTES :])
+            sealer = noise_transport.Sealer(handshake.split()[0], noise_transport.scratch())
             data = bytearray(b"".join(b"".join(sealer.seal([each])) for each in said))
             if flip is not None and data:
                 data[flip % len(data)] ^= 1 << flip % 8
             try:
                 made.sendall(data)
             except (BrokenPipeError, ConnectionResetError):
-                return  # it was thrown out before it had finished, rightly
+                return  # rightly disconnected before it had finished
 
 
 @contextmanager

@@ -1,9 +1,9 @@
-"""Who goes next: at random in three ways, or every way there is.
+"""Choosers of the next step: at random in three ways, or exhaustively.
 
-The exhaustive search walks all interleavings depth first, running the program again for each.
-Two that differ only in the order of independent steps give the same history, and sleep sets
-(Godefroid) keep one of them: a step that was tried first at a node need not be tried in its
-siblings' subtrees until something that it depends on has happened.
+The exhaustive search walks all interleavings depth first, running the program again for each. Two
+interleavings that differ only in the order of independent steps give the same history, and sleep
+sets (Godefroid) keep one of them: a step that was tried first at a node need not be tried in its
+siblings' subtrees until a dependent step has happened.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.mpsc.explorer import Choice, Hub, Transition
 
 
 class Uniform:
-    """Every choice is as likely as the others."""
+    """Every choice is equally likely."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
@@ -29,7 +29,7 @@ class Uniform:
 
 
 class Bursts(Uniform):
-    """An actor runs on for a while: whole calls overtake a stalled one."""
+    """An actor continues for a while: whole calls overtake a stalled one."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)

@@ -1,6 +1,6 @@
 """One rank of a program under `weft mpi-gateway`. Usage: command_program.py WHAT FOLDER
 
-It says what happened in files of its folder, named after its rank in the program's own
+The rank reports events in files of its folder, named after its rank in the program's own
 communicator, and waits for files that the test makes.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import weft.mpsc
-from weft.errors import GatewayFailed
+from weft.errors import GatewayFailed, TooLarge
 
 ITEMS = 300
 WAIT_S = 100.0
@@ -34,7 +34,7 @@ def send(gateway: weft.mpsc.Gateway, rank: int, folder: Path) -> None:
 
 
 def send_and_die(gateway: weft.mpsc.Gateway, rank: int, folder: Path) -> None:
-    """Rank 1 sends until it is killed; the others go on after that."""
+    """Rank 1 sends until killed; the others continue afterwards."""
     send(gateway, rank, folder)
     assert gateway.sender is not None
     if rank == 1:
@@ -46,7 +46,7 @@ def send_and_die(gateway: weft.mpsc.Gateway, rank: int, folder: Path) -> None:
 
 
 def fail(gateway: weft.mpsc.Gateway, rank: int, folder: Path) -> None:
-    """The node is killed after the first flush; how long until this rank knows?"""
+    """The node is killed after the first flush; measure how long until this rank knows."""
     send(gateway, rank, folder)
     assert gateway.sender is not None
     until(folder / "killed")
@@ -68,6 +68,16 @@ def work(gateway: weft.mpsc.Gateway, rank: int, folder: Path) -> None:
         gateway.sender.send(body + b" by %d" % rank)
 
 
+def send_too_much(gateway: weft.mpsc.Gateway, rank: int, folder: Path) -> None:
+    """An item that is too large is refused; the rank continues and answers every message."""
+    assert gateway.sender is not None
+    try:
+        gateway.sender.send(bytes(1000))
+    except TooLarge as error:
+        (folder / f"refused-{rank}").write_text(error.message)
+    work(gateway, rank, folder)
+
+
 def work_and_die(gateway: weft.mpsc.Gateway, rank: int, folder: Path) -> None:
     """Rank 1 stops at its third message, with more at hand, and is killed."""
     assert gateway.receiver is not None
@@ -80,7 +90,7 @@ def work_and_die(gateway: weft.mpsc.Gateway, rank: int, folder: Path) -> None:
 
 
 def leave_early(gateway: weft.mpsc.Gateway, rank: int, folder: Path) -> None:
-    """Rank 0 takes some messages, is done with one, and closes."""
+    """Rank 0 takes some messages, marks one as done, and closes."""
     assert gateway.receiver is not None
     assert gateway.sender is not None
     if rank == 0:
@@ -89,7 +99,7 @@ def leave_early(gateway: weft.mpsc.Gateway, rank: int, folder: Path) -> None:
         gateway.sender.send(first[0] + b" by 0")
         gateway.receiver.done()
         assert gateway.receiver.take(3, WAIT_S)
-        sys.exit()  # in good order, too
+        sys.exit()  # an orderly exit, too
     work(gateway, rank, folder)
 
 
@@ -100,6 +110,7 @@ WHAT: dict[str, Callable[[weft.mpsc.Gateway, int, Path], None]] = {
     "work": work,
     "work-and-die": work_and_die,
     "leave-early": leave_early,
+    "send-too-much": send_too_much,
 }
 
 

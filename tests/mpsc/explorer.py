@@ -1,11 +1,11 @@
-"""Runs the real queue code under every interleaving one asks for.
+"""Runs the real queue code under every requested interleaving.
 
 Each rank is an actor, a greenlet that runs unchanged queue code over an :class:`ExplorerWindow`.
-Every primitive of the window is one step: before it, the actor hands control to the hub, which
-lets a *chooser* say who goes next. A put or get takes effect when the chooser says so, at the
-latest in the flush that follows: all that the window's promises allow, and no more.
+Every primitive of the window is one step: before it, the actor hands control to the hub, which lets
+a *chooser* pick the next actor. A put or get takes effect when the chooser picks it, at the latest
+in the flush that follows: exactly the freedom that the window's promises allow.
 
-A call begins with its first step and ends with its last, the tightest times that it can have.
+A call begins with its first step and ends with its last, the tightest possible times.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Protocol
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
+from weft.errors import RankLost
 from weft.mpsc import Counts, Segments
 from weft.mpsc.window import words_of
 
@@ -40,7 +41,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Whose turn: the actor's next step, or the late delivery of one of its puts and gets."""
+    """The next step of an actor, or the late delivery of one of its puts and gets."""
 
     actor: int
     delivery: int = -1
@@ -48,7 +49,7 @@ class Choice:
 
 @dataclass(slots=True)
 class Transition:
-    """A step that was made: what it touched, and whether calls began or ended with it."""
+    """A completed step: its accesses, and whether calls began or ended with it."""
 
     actor: int
     accesses: tuple[Access, ...]
@@ -58,7 +59,7 @@ class Transition:
     def depends(self, other: Transition) -> bool:
         if self.actor == other.actor:
             return True
-        # The order of an end and a beginning is what linearizability is about.
+        # Linearizability depends on the order of an end and a beginning.
         if (self.ended and other.began) or (self.began and other.ended):
             return True
         return any(mine.conflicts(its) for mine in self.accesses for its in other.accesses)
@@ -92,12 +93,12 @@ class Chooser(Protocol):
 
 @dataclass
 class Actor:
-    """One rank under way."""
+    """One running rank."""
 
     index: int
     run: Callable[[Actor], None]
     enqueues: bool
-    #: It dies instead of making this step of its own (the first is 0); None: it lives.
+    #: The actor dies instead of making this step of its own (the first is 0); None: it lives.
     dies_at: int | None = None
     steps: int = 0
     call_steps: int = 0
@@ -119,7 +120,7 @@ class Hub:
     def __init__(self, chooser: Chooser, steps_max: int) -> None:
         self.clock = 0
         self.actors: list[Actor] = []
-        #: Actors that wait for another which will never do its part.
+        #: True if actors wait for a step that never comes.
         self.blocked = False
         self.cut = False
         self._chooser = chooser
@@ -168,20 +169,32 @@ class Hub:
         self._serial += 1
         actor.late.append(Late(self._serial, access, apply))
 
-    def flush(self, target: int) -> None:
+    def flush(self, target: int, lost: Callable[[int], bool]) -> bool:
+        """Complete the late operations at this target.
+
+        False: the operations are dropped, because the target's memory is lost by now.
+        """
         actor = self._current
         if actor is None:
-            return
+            return True
         due = tuple(late.access for late in actor.late if late.access.target == target)
         if not due:
-            return
+            return True
         self.step(due, flushing=target)
+        dropped = lost(target)
         for late in [late for late in actor.late if late.access.target == target]:
-            self._deliver(actor, late)
+            if dropped:
+                actor.late.remove(late)
+            else:
+                self._deliver(actor, late)
+        return not dropped
 
     def pause(self) -> None:
-        """Called by a blocking algorithm between two looks: wait until the other side writes,
-        unless it has written since the last pause, when another look may help."""
+        """Called by a blocking algorithm between two polls: wait until the other side writes.
+
+        The call does not wait if the other side has written since the last pause: then another poll
+        may help.
+        """
         actor = self._current
         assert actor is not None
         written = self._written[not actor.enqueues]
@@ -189,11 +202,11 @@ class Hub:
         actor.saw_written = written
 
     def call(self, actor: Actor, times: Times, body: Callable[[], None]) -> None:
-        """Run one queue operation of the actor and note when it began and ended."""
+        """Run one queue operation of the actor and record when it began and ended."""
         actor.times, actor.call_steps = times, 0
         body()
         if actor.call_steps == 0:
-            # No step at all: it happens between this step and the next one.
+            # No step at all: the call happens between this step and the next one.
             times.began = self.clock + 0.5
             self._transition.began = True
         times.ended = max(times.began, float(self.clock))
@@ -275,6 +288,13 @@ class ExplorerWindow:
         self._words = segments.words
         self.rank = rank
         self.counts = Counts()
+        #: Ranks that share no memory with this one, as between machines: their memory is lost if
+        #: they die.
+        self.remote: frozenset[int] = frozenset()
+        self.is_dead: Callable[[int], bool] = lambda rank: False
+
+    def outlives(self, target: int) -> bool:
+        return target not in self.remote
 
     def load(self, target: int, word: int) -> int:
         self._step(target, word, writes=False)
@@ -320,11 +340,17 @@ class ExplorerWindow:
         self._hub.later(Access(target, word, words_of(size), writes=False), read)
 
     def flush(self, target: int) -> None:
-        self._hub.flush(target)
+        if not self._hub.flush(target, self._lost):
+            raise RankLost(f"rank {target} is dead", target)
 
     def _step(self, target: int, word: int, writes: bool) -> None:
         self._count(target)
         self._hub.step((Access(target, word, 1, writes),))
+        if self._lost(target):
+            raise RankLost(f"rank {target} is dead", target)
+
+    def _lost(self, target: int) -> bool:
+        return target in self.remote and self.is_dead(target)
 
     def _count(self, target: int) -> None:
         if target == self.rank:

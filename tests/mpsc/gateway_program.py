@@ -1,8 +1,8 @@
 """One rank of the gateway tests. Usage: gateway_program.py SERVER QUEUE ITEMS FOLDER
 
-Each sender sends ITEMS numbered items, waits until they are durable and says so in a file; then it
-sends some more and leaves in good order. The draining rank writes its process id first, so that the
-test can kill it; a sender with HOLD in its folder keeps sending instead of leaving.
+Each sender sends ITEMS numbered items, waits until they are durable and reports so in a file; then
+it sends some more and leaves in good order. The draining rank writes its process id first, so that
+the test can kill it; a sender with HOLD in its folder keeps sending instead of leaving.
 """
 
 from __future__ import annotations

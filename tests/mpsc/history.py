@@ -1,12 +1,12 @@
-"""Histories of a queue with one dequeuer, and two judges of them.
+"""Histories of a queue with one dequeuer, and two checkers for them.
 
-``linearizable`` is exact: it searches for an order of the operations that respects their times
-and in which a plain FIFO queue gives the same answers (Wing and Gong's search, with a memo). It
-is made fast by the single dequeuer, whose answers fix the order in which the dequeued items must
-have been enqueued, so that a state is just the set of operations already placed.
+``linearizable`` is exact: it searches for an order of the operations that respects their times and
+in which a plain FIFO queue gives the same answers (Wing and Gong's search, with a memo). The single
+dequeuer makes the search fast: its answers fix the order in which the dequeued items must have been
+enqueued, so that a state is just the set of operations already placed.
 
-``violation`` is the linear-time form for long histories without "full" answers: the four aspects
-of the paper's theorem A.2.2.1. A test compares the two on random small histories.
+``violation`` is the linear-time form for long histories without "full" answers: the four aspects of
+the paper's theorem A.2.2.1. A test compares the two on random small histories.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Enqueue:
 
 @dataclass(slots=True)
 class Dequeue:
-    """A call's answer; an empty one says that the queue was empty."""
+    """A call's answer; no values means that the queue was empty."""
 
     actor: int
     values: tuple[bytes, ...] = ()
@@ -39,7 +39,7 @@ class Dequeue:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What "full" means: the enqueuer's own items, or those of all, fill ``capacity``."""
+    """The meaning of "full": the enqueuer's own items, or those of all, fill ``capacity``."""
 
     capacity: int
     per_enqueuer: bool = True
@@ -48,7 +48,7 @@ class Rules:
 
 
 def linearizable(enqueues: Sequence[Enqueue], dequeues: Sequence[Dequeue], rules: Rules) -> bool:
-    """Whether some sequential order explains the history."""
+    """True if some sequential order explains the history."""
     out = [value for call in dequeues for value in call.values]
     if len(set(out)) != len(out):
         return False
@@ -57,17 +57,20 @@ def linearizable(enqueues: Sequence[Enqueue], dequeues: Sequence[Dequeue], rules
 
 @dataclass(frozen=True, slots=True)
 class _Unit:
-    """A moment of an enqueue call. A call that accepts fewer than it was offered looks for room
-    once, and then its accepted items take effect one by one, in order."""
+    """A moment of an enqueue call.
+
+    A call that accepts fewer items than offered checks for room once, and then its accepted items
+    take effect one by one, in order.
+    """
 
     value: bytes
     call: Enqueue
-    #: An item that was accepted, the look that found no room for more, or unknown: it died.
+    #: True: an accepted item; False: the check that found no room for more; None: unknown, it died.
     taken: bool | None
 
 
 def _lanes(enqueues: Sequence[Enqueue]) -> list[list[_Unit]]:
-    """The units of each enqueuer in the order of its program."""
+    """The units of each enqueuer in program order."""
     lanes: dict[int, list[_Unit]] = {}
     for call in enqueues:
         lane = lanes.setdefault(call.actor, [])
@@ -85,7 +88,7 @@ def _answers(dequeues: Sequence[Dequeue]) -> list[tuple[bytes | None, Dequeue]]:
 
 @dataclass
 class _Search:
-    """A state is how far each lane and the answers have come; ``order`` follows from it."""
+    """A state is the progress of each lane and of the answers; ``order`` follows from it."""
 
     lanes: list[list[_Unit]]
     answers: list[tuple[bytes | None, Dequeue]]
@@ -98,8 +101,11 @@ class _Search:
         return self._place([0] * len(self.lanes), 0, [], 0)
 
     def _place(self, at: list[int], answered: int, order: list[_Unit], gone: int) -> bool:
-        """``at``: units placed of each lane; ``answered``: answers given; ``order``: what was
-        enqueued so far; ``gone``: how many of it were dequeued."""
+        """Place the next operation of a state.
+
+        ``at``: units placed of each lane; ``answered``: answers given; ``order``: the enqueued
+        units so far; ``gone``: how many of them were dequeued.
+        """
         if answered == len(self.answers) and self._complete(at):
             return True
         state = (*at, answered)
@@ -140,7 +146,7 @@ class _Search:
             return full and self._place(after, answered, order, gone)
         if self.rules.strict and held >= self.rules.capacity:
             return False
-        # Items come in the order in which they are dequeued, those never dequeued after them.
+        # Items are placed in the order of their dequeue, those never dequeued after them.
         place = len(order)
         fits = (
             self.out[place] == unit.value
@@ -150,7 +156,7 @@ class _Search:
         return fits and self._place(after, answered, [*order, unit], gone)
 
     def _may_come(self, at: list[int], answered: int, began: float) -> bool:
-        """No call that ended before this one began is still to be placed."""
+        """True if no call that ended before this one began is still to be placed."""
         if answered < len(self.answers) and self.answers[answered][1].ended < began:
             return False
         return all(
@@ -159,7 +165,7 @@ class _Search:
         )
 
     def _complete(self, at: list[int]) -> bool:
-        """Only calls whose enqueuer died may have had no effect."""
+        """Only calls of a dead enqueuer may have had no effect."""
         return all(
             unit.taken is None
             for place, lane in zip(at, self.lanes, strict=True)
@@ -194,7 +200,7 @@ def violation(enqueues: Sequence[Enqueue], dequeues: Sequence[Dequeue]) -> str |
 
 
 def _program_order(enqueues: Sequence[Enqueue], out: list[bytes]) -> str | None:
-    """Items of one enqueuer leave in the order in which they came."""
+    """Items of one enqueuer leave in the order of their enqueue."""
     place = {value: at for at, value in enumerate(out)}
     latest: dict[int, float] = {}
     for call in enqueues:

@@ -1,4 +1,4 @@
-"""The queues with one correction undone each: what the print says, or a part left out.
+"""The queues with one correction undone each: as in the published paper, or with a part left out.
 
 Named after the numbers of the corrections in docs/mpi.md; ``batch`` are those of the batched
 dequeue.
@@ -42,7 +42,7 @@ BATCHED = (((2, 1), (1, 2), (1, 1)), (4, 1, 3, 1, 4, 4))
 
 @dataclass(frozen=True)
 class Mutant:
-    """A broken queue and the program that shows it."""
+    """A broken queue and a program that reveals the bug."""
 
     name: str
     algorithm: Algorithm
@@ -243,7 +243,7 @@ class EnqueueTriesOnce(SlotEnqueuer):
 
 
 class DequeueTriesOnce(SlotDequeuer):
-    def _settle(self, number: int) -> None:
+    def _complete_announcement(self, number: int) -> None:
         self._refresh(number)
 
 
@@ -254,7 +254,7 @@ class SlotByRank(SlotEnqueuer):
 
 
 class StoresZero(AmDequeuer):
-    """As printed: only the old buffer is closed, and it is opened again by storing 0."""
+    """As published: only the old buffer is closed, and a store of 0 opens it again."""
 
     def __init__(self, window: Window, shape: Shape, pause: Callable[[], None]) -> None:
         super().__init__(window, shape, pause)
@@ -336,7 +336,7 @@ def _spsc(kind: type[SpscDequeuer]) -> Algorithm:
 
 
 class TakesAll(SweepDequeuer):
-    """No bound: whatever was fetched is taken."""
+    """No bound: everything fetched is taken."""
 
     def _sweep(self) -> list[bytes]:
         lasts = self._lasts()
@@ -345,16 +345,31 @@ class TakesAll(SweepDequeuer):
 
 
 class SlotTakesAll(SlotDequeuer):
-    """One pass: nothing bounds what is taken."""
+    """One pass: nothing bounds the taken items."""
 
     def dequeue_many(self, count_max: int) -> list[bytes]:
         slots = self._slots(self._shape.enqueuers)
         lasts = self._lasts()
         announced = [at for at, stamp in enumerate(slots) if stamp != MAX_STAMP]
         items, touched = self._take_in_order(announced, lasts, lasts, count_max)
-        for number in touched:
-            self._settle(number)
+        self._refresh_taken(touched)
         return items
+
+
+class TreeTakesAll(DltDequeuer):
+    """One pass: nothing bounds the taken items."""
+
+    def _take_by_last(self, count_max: int) -> tuple[list[bytes], list[int]]:
+        lasts = self._lasts()
+        numbers = [at for at, ring in enumerate(self._rings) if lasts[at] > ring.first]
+        return self._take_in_order(numbers, lasts, lasts, count_max) if numbers else ([], [])
+
+
+class TreeKeepsStaleNodes(DltDequeuer):
+    """The batched dequeue does not propagate its removals up the tree."""
+
+    def dequeue_many(self, count_max: int) -> list[bytes]:
+        return self._take_by_last(count_max)[0]
 
 
 class BatchByLast(SlotDequeuer):
@@ -412,10 +427,12 @@ MUTANTS = (
     Mutant("batch: one pass, sweepqueue", named("sweepqueue", dequeuer=TakesAll), BATCHED),
     Mutant("batch: one pass, slotqueue", _slot_dequeuer(SlotTakesAll), BATCHED),
     Mutant("batch: rings chosen by Last", _slot_dequeuer(BatchByLast), BATCHED),
+    Mutant("batch: one pass, dltqueue", named("dltqueue", dequeuer=TreeTakesAll), BATCHED),
+    Mutant("batch: stale tree, dltqueue", named("dltqueue", dequeuer=TreeKeepsStaleNodes), BATCHED),
 )
 
-#: Corrections whose absence the explorer does not show, kept in the queues all the same: see
-#: "What the explorer did not confirm" in docs/mpi.md. One that is caught belongs in MUTANTS.
+#: Corrections whose absence the explorer does not reveal, kept in the queues all the same: see
+#: "What the explorer did not confirm" in docs/mpi.md. A mutant that is caught belongs in MUTANTS.
 SURVIVORS = (
     Mutant("5.6 Min_timestamp without versions", _tree(StampWithoutVersion), TWICE),
     Mutant("5.6 no version when a ring empties", _tree(EmptyWithoutVersion), TWICE),

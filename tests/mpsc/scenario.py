@@ -1,4 +1,4 @@
-"""Small programs for the explorer: who enqueues and dequeues what, on which queue."""
+"""Small programs for the explorer: the enqueues and dequeues of each rank, on one queue."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TypeVar
 from tests.mpsc.choosers import Exhaustive, Uniform, at_random, every_way
 from tests.mpsc.explorer import Actor, ExplorerWindow, Hub
 from tests.mpsc.history import Dequeue, Enqueue, Rules, linearizable
+from weft.errors import RankLost
 from weft.mpsc import ALGORITHMS, Algorithm, Dequeuer, Enqueuer, Segments, Shape
 from weft.mpsc.amqueue import AmDequeuer, AmEnqueuer
 
@@ -18,10 +19,18 @@ End = TypeVar("End")
 
 #: No run of these small programs takes more steps, unless it waits in vain.
 STEPS_MAX = 4000
+#: Nor does any need more dequeues to be drained.
+DRAIN_CALLS_MAX = 40
+#: In place of a size among the dequeues: abandon the scenario's enqueuer if dead.
+ABANDON = 0
 
 
 class NotLinearizable(AssertionError):
     """The explorer found an interleaving that no sequential queue explains."""
+
+
+class NotDrained(AssertionError):
+    """Every enqueuer has closed or was abandoned, and yet the queue never becomes drained."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +42,11 @@ class Scenario:
     dequeues: tuple[int, ...]
     capacity: int = 8
     dequeuer: int = 0
-    #: (enqueuer, step): it dies before that step of its own.
+    #: (enqueuer, step): the enqueuer dies before that step of its own.
     death: tuple[int, int] | None = None
+    #: The memory of a dead enqueuer is lost, as on another machine: operations on it raise
+    #: RankLost.
+    memory_gone: bool = False
 
     @property
     def shape(self) -> Shape:
@@ -49,11 +61,18 @@ class Scenario:
 
 @dataclass
 class Run:
-    """What happened: the history, and the actors with their step counts."""
+    """The result: the history, and the actors with their step counts."""
 
     enqueues: list[Enqueue]
     dequeues: list[Dequeue]
     hub: Hub
+    dequeuer: Dequeuer
+    window: ExplorerWindow
+
+    def abandon(self, scenario: Scenario) -> None:
+        """The dequeuer abandons the enqueuer that the scenario kills."""
+        assert scenario.death is not None
+        self.dequeuer.abandon(scenario.shape.rank(scenario.death[0]))
 
     def story(self) -> str:
         calls: list[Enqueue | Dequeue] = [*self.enqueues, *self.dequeues]
@@ -61,14 +80,17 @@ class Run:
 
 
 def explore(scenario: Scenario, chooser: Uniform | Exhaustive) -> Run:
-    """Run the scenario once, to its end, and judge the history."""
+    """Run the scenario once, to its end, and check the history."""
     hub = Hub(chooser, STEPS_MAX)
     shape, algorithm = scenario.shape, scenario.algorithm
     segments = Segments([algorithm.segment_bytes(shape, rank) for rank in range(shape.ranks)])
     windows = [ExplorerWindow(hub, segments, rank) for rank in range(shape.ranks)]
-    run = Run([], [], hub)
     dequeuer = _with_pause(algorithm.dequeuer, hub)(windows[shape.dequeuer], shape)
-    actors = [Actor(0, _dequeuing(hub, dequeuer, scenario.dequeues, run), enqueues=False)]
+    run = Run([], [], hub, dequeuer, windows[shape.dequeuer])
+    if scenario.memory_gone and scenario.death is not None:
+        run.window.remote = frozenset({shape.rank(scenario.death[0])})
+        run.window.is_dead = lambda rank: _is_dead(hub, scenario)
+    actors = [Actor(0, _dequeuing(hub, scenario, run), enqueues=False)]
     for number, sizes in enumerate(scenario.enqueues):
         enqueuer = _with_pause(algorithm.enqueuer, hub)(windows[shape.rank(number)], shape)
         actor = Actor(number + 1, _enqueuing(hub, enqueuer, number, sizes, run), enqueues=True)
@@ -81,9 +103,50 @@ def explore(scenario: Scenario, chooser: Uniform | Exhaustive) -> Run:
     return run
 
 
+def abandon_and_drain(scenario: Scenario, run: Run, size: int) -> None:
+    """After the explored part: abandon the dead rank, close the others, and drain the queue.
+
+    Dequeues of ``size`` must drain the queue, with a correct history. Nothing else runs meanwhile.
+    """
+    assert scenario.death is not None
+    dead = scenario.death[0]
+    for number in range(scenario.shape.enqueuers):
+        if number == dead:
+            run.abandon(scenario)
+        else:
+            run.window.store(run.window.rank, scenario.shape.closed + number, 1)
+    for at in range(DRAIN_CALLS_MAX):
+        if run.dequeuer.drained():
+            break
+        call = Dequeue(0, began=float(run.hub.clock + 2 * at + 1))
+        call.ended = call.began + 1
+        call.values = _dequeue(run.dequeuer, size)
+        run.dequeues.append(call)
+    else:
+        raise NotDrained(f"{scenario.algorithm.name}, killed at step {scenario.death[1]}")
+    judge(scenario, run)
+    out = {value for call in run.dequeues for value in call.values}
+    for enqueue in run.enqueues:
+        kept = enqueue.actor != dead + 1 or not scenario.memory_gone
+        missing = set(enqueue.values[: enqueue.taken or 0]) - out if kept else set()
+        assert not missing, f"enqueued in full and not delivered: {missing}"
+
+
 def judge(scenario: Scenario, run: Run) -> None:
-    if not linearizable(run.enqueues, run.dequeues, scenario.rules):
+    enqueues = run.enqueues
+    if scenario.memory_gone and scenario.death is not None:
+        # An item lost with its memory counts as never enqueued.
+        out = {value for call in run.dequeues for value in call.values}
+        dead = scenario.death[0] + 1
+        enqueues = [_delivered(call, out) if call.actor == dead else call for call in run.enqueues]
+    if not linearizable(enqueues, run.dequeues, scenario.rules):
         raise NotLinearizable(f"{scenario.algorithm.name}:\n{run.story()}")
+
+
+def _delivered(call: Enqueue, out: set[bytes]) -> Enqueue:
+    values = tuple(value for value in call.values if value in out)
+    assert values == call.values[: len(values)], "later items of a dead rank without earlier ones"
+    return replace(call, values=values, taken=len(values), ended=math.inf)
 
 
 def explore_seeds(scenario: Scenario, seeds: range) -> list[Run]:
@@ -105,27 +168,44 @@ def named(name: str, **changes: object) -> Algorithm:
 
 
 def _with_pause(make: Callable[..., End], hub: Hub) -> Callable[..., End]:
-    """A blocking queue waits in the hub's way."""
+    """Make a blocking queue wait in the hub."""
     blocking = isinstance(make, type) and issubclass(make, AmEnqueuer | AmDequeuer)
     return partial(make, pause=hub.pause) if blocking else make
 
 
-def _dequeuing(
-    hub: Hub, dequeuer: Dequeuer, sizes: tuple[int, ...], run: Run
-) -> Callable[[Actor], None]:
+def _dequeue(dequeuer: Dequeuer, size: int) -> tuple[bytes, ...]:
+    if size > 1:
+        return tuple(dequeuer.dequeue_many(size))
+    item = dequeuer.dequeue()
+    return () if item is None else (item,)
+
+
+def _is_dead(hub: Hub, scenario: Scenario) -> bool:
+    if scenario.death is None:
+        return False
+    actor = hub.actors[scenario.death[0] + 1]
+    return actor.steps == actor.dies_at
+
+
+def _dequeuing(hub: Hub, scenario: Scenario, run: Run) -> Callable[[Actor], None]:
     def program(actor: Actor) -> None:
-        for size in sizes:
+        for size in scenario.dequeues:
+            if size == ABANDON:
+                if _is_dead(hub, scenario):
+                    run.abandon(scenario)
+                continue
             call = Dequeue(actor.index)
 
             def body(call: Dequeue = call, size: int = size) -> None:
-                if size == 1:
-                    item = dequeuer.dequeue()
-                    call.values = () if item is None else (item,)
-                else:
-                    call.values = tuple(dequeuer.dequeue_many(size))
+                call.values = _dequeue(run.dequeuer, size)
 
-            hub.call(actor, call, body)
-            run.dequeues.append(call)
+            try:
+                hub.call(actor, call, body)
+            except RankLost:
+                actor.times = None  # the call took nothing
+                run.abandon(scenario)
+            else:
+                run.dequeues.append(call)
 
     return program
 

@@ -1,7 +1,7 @@
-"""One rank of the MPI stress test: random calls, each written down with its times.
+"""One rank of the MPI stress test: random calls, each recorded with its times.
 
-The clock is the machine's monotonic one, which all ranks of a single host share, so the
-histories of the ranks can be judged together. Usage: stress_program.py ALGORITHM SEED ITEMS
+The clock is the machine's monotonic one, which all ranks of a single host share, so the histories
+of the ranks can be checked together. Usage: stress_program.py ALGORITHM SEED ITEMS
 (direct|pure|mixed) FOLDER
 """
 

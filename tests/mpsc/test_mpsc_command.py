@@ -16,8 +16,8 @@ import pytest
 
 import weft.testing
 from tests.mpsc.command_program import ITEMS, WAIT_S
+from tests.mpsc.mpi_job import HERE, MEMORIES, ROOT, RUN_SECONDS_MAX, environment, mpiexec
 from tests.mpsc.test_mpsc_gateway import everything
-from tests.mpsc.test_mpsc_mpi import HERE, ROOT, RUN_SECONDS_MAX, mpiexec
 
 pytestmark = pytest.mark.process
 WEFT = [sys.executable, "-m", "weft.client.cli.main"]
@@ -30,7 +30,11 @@ def cluster() -> Iterator[weft.testing.Cluster]:
 
 
 def start(
-    cluster: weft.testing.Cluster, options: list[str], program: list[str], ranks: int = 4
+    cluster: weft.testing.Cluster,
+    options: list[str],
+    program: list[str],
+    ranks: int = 4,
+    memory: str = "shared",
 ) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [mpiexec(), "-n", str(ranks), *WEFT, "mpi-gateway", *options, "--json", "--", *program],
@@ -38,7 +42,7 @@ def start(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "WEFT_SERVERS": cluster.servers[0]},
+        env={**environment(memory), "WEFT_SERVERS": cluster.servers[0]},
     )
 
 
@@ -47,7 +51,7 @@ def program(what: str, folder: Path) -> list[str]:
 
 
 def end(process: subprocess.Popen[str]) -> tuple[dict[str, object], str]:
-    """The gateway's totals, and what was said besides."""
+    """The gateway's totals, and the rest of the output."""
     try:
         out, errors = process.communicate(timeout=RUN_SECONDS_MAX)
     except subprocess.TimeoutExpired:
@@ -87,24 +91,27 @@ def test_the_program_finds_its_gateway(cluster: weft.testing.Cluster, tmp_path: 
     process = start(cluster, ["--queue", "events"], program("send", tmp_path))
     totals, errors = end(process)
     assert process.returncode == 0, errors[-3000:]
-    assert totals == {"pushed": 3 * ITEMS, "done": 0, "dead": []}
+    assert totals == {"pushed": 3 * ITEMS, "done": 0, "dead": [], "refused": 0}
     assert {(tmp_path / f"flushed-{rank}").read_text()[0] for rank in range(3)} == {"3"}
     expected = Counter(f"{rank}:{at}".encode() for rank in range(3) for at in range(ITEMS))
     assert everything(cluster, "events") == expected
 
 
+@pytest.mark.parametrize("memory", MEMORIES)
 def test_a_dead_rank_does_not_stop_the_others(
-    cluster: weft.testing.Cluster, tmp_path: Path
+    cluster: weft.testing.Cluster, tmp_path: Path, memory: str
 ) -> None:
-    create(cluster, "survived")
-    process = start(cluster, ["--queue", "survived"], program("send-and-die", tmp_path))
+    create(cluster, f"survived-{memory}")
+    process = start(
+        cluster, ["--queue", f"survived-{memory}"], program("send-and-die", tmp_path), memory=memory
+    )
     kill(process, tmp_path / "flushed-1")
     wait_for(process, tmp_path / "flushed-0", tmp_path / "flushed-2")
     (tmp_path / "killed").touch()
     totals, errors = end(process)
     assert totals["dead"] == [2], errors[-3000:]
     assert process.returncode != 0, "a job in which a rank died has not gone well"
-    found = everything(cluster, "survived")
+    found = everything(cluster, f"survived-{memory}")
     flushed = [f"{rank}:{at}" for rank in range(3) for at in range(ITEMS)]
     later = [f"{rank}:later:{at}" for rank in (0, 2) for at in range(ITEMS)]
     assert all(found.pop(item.encode()) == 1 for item in flushed + later)
@@ -130,34 +137,51 @@ def test_senders_learn_of_a_failed_push_at_once(tmp_path: Path) -> None:
             assert f"{ITEMS} of this rank's {ITEMS + 1} items are stored" in message
 
 
+@pytest.mark.parametrize("memory", MEMORIES)
 def test_messages_go_to_ranks_and_answers_come_back(
-    cluster: weft.testing.Cluster, tmp_path: Path
+    cluster: weft.testing.Cluster, tmp_path: Path, memory: str
 ) -> None:
-    create(cluster, "jobs", "answers", bodies=1000)
-    options = ["--from", "jobs", "--queue", "answers", "--idle-ms", "300"]
-    process = start(cluster, options, program("work", tmp_path))
+    create(cluster, f"jobs-{memory}", f"answers-{memory}", bodies=1000)
+    options = ["--from", f"jobs-{memory}", "--queue", f"answers-{memory}", "--idle-ms", "300"]
+    process = start(cluster, options, program("work", tmp_path), memory=memory)
     totals, errors = end(process)
     assert process.returncode == 0, errors[-3000:]
-    assert totals == {"pushed": 1000, "done": 1000, "dead": []}
-    answers = [body.decode().split(" by ") for body in everything(cluster, "answers").elements()]
+    assert totals == {"pushed": 1000, "done": 1000, "dead": [], "refused": 0}
+    answers = [
+        body.decode().split(" by ") for body in everything(cluster, f"answers-{memory}").elements()
+    ]
     assert sorted(job for job, _ in answers) == sorted(f"job {at}" for at in range(1000))
     assert {rank for _, rank in answers} == {"0", "1", "2"}, "every rank had some"
     with cluster.client() as client:
-        stats = client.queue("jobs").stats()
+        stats = client.queue(f"jobs-{memory}").stats()
         assert (stats.ready, stats.leased) == (0, 0), "all are acknowledged"
 
 
-def test_what_a_dead_rank_had_goes_to_others(cluster: weft.testing.Cluster, tmp_path: Path) -> None:
-    create(cluster, "risky", "risen", bodies=60, lease_ms=600_000)
-    options = ["--from", "risky", "--queue", "risen", "--idle-ms", "300", "--ahead", "8"]
-    process = start(cluster, options, program("work-and-die", tmp_path))
+@pytest.mark.parametrize("memory", MEMORIES)
+def test_what_a_dead_rank_had_goes_to_others(
+    cluster: weft.testing.Cluster, tmp_path: Path, memory: str
+) -> None:
+    create(cluster, f"risky-{memory}", f"risen-{memory}", bodies=60, lease_ms=600_000)
+    options = [
+        "--from",
+        f"risky-{memory}",
+        "--queue",
+        f"risen-{memory}",
+        "--idle-ms",
+        "300",
+        "--ahead",
+        "8",
+    ]
+    process = start(cluster, options, program("work-and-die", tmp_path), memory=memory)
     kill(process, tmp_path / "flushed-1")
     totals, errors = end(process)
     assert totals["dead"] == [2], errors[-3000:]
-    found = Counter(body.decode().split(" by ")[0] for body in everything(cluster, "risen"))
+    found = Counter(
+        body.decode().split(" by ")[0] for body in everything(cluster, f"risen-{memory}")
+    )
     assert set(found) == {f"job {at}" for at in range(60)}, "the leases of ten minutes did not end"
     with cluster.client() as client:
-        stats = client.queue("risky").stats()
+        stats = client.queue(f"risky-{memory}").stats()
         assert (stats.ready, stats.leased) == (0, 0)
 
 
@@ -169,9 +193,37 @@ def test_what_a_rank_was_not_done_with_when_it_left_goes_to_others(
     process = start(cluster, options, program("leave-early", tmp_path))
     totals, errors = end(process)
     assert process.returncode == 0, errors[-3000:]
-    assert totals == {"pushed": 40, "done": 40, "dead": []}
+    assert totals == {"pushed": 40, "done": 40, "dead": [], "refused": 0}
     found = Counter(body.decode().split(" by ")[0] for body in everything(cluster, "taken"))
     assert found == Counter(f"job {at}" for at in range(40))
+
+
+def test_a_message_larger_than_the_ring_does_not_end_the_gateway(
+    cluster: weft.testing.Cluster, tmp_path: Path
+) -> None:
+    """Messages that are too large do not end the gateway.
+
+    A message that is too large to receive becomes a dead letter; a message that is too large to
+    send is an error of its sender alone. Another algorithm than the default carries the answers.
+    """
+    create(cluster, "buried", "small")
+    with cluster.client() as client:
+        client.create_queue("mixed", lease_ms=600_000, dead_letter="buried", max_deliveries=1)
+        bodies = [f"job {at}".encode() for at in range(40)]
+        client.queue("mixed").push_many([*bodies[:20], bytes(5000), *bodies[20:]])
+    options = ["--from", "mixed", "--queue", "small", "--idle-ms", "300", "--ring-bytes", "4096"]
+    options += ["--algorithm", "slotqueue"]
+    process = start(cluster, options, program("send-too-much", tmp_path))
+    totals, errors = end(process)
+    assert process.returncode == 0, errors[-3000:]
+    assert totals == {"pushed": 40, "done": 40, "dead": [], "refused": 1}
+    assert "5000 bytes" in errors
+    assert "4088 bytes" in errors
+    found = Counter(body.decode().split(" by ")[0] for body in everything(cluster, "small"))
+    assert found == Counter(body.decode() for body in bodies)
+    assert everything(cluster, "buried") == Counter([bytes(5000)])
+    for rank in range(3):
+        assert "item_bytes=128" in (tmp_path / f"refused-{rank}").read_text()
 
 
 SILENT = ["true"]

@@ -25,7 +25,7 @@ class Rig:
         ]
 
     def enqueue(self, number: int, count: int = 1) -> tuple[int, int]:
-        """What an enqueue costs: R and L."""
+        """The cost of an enqueue: R and L."""
         start = self.windows[number + 1].counts.copy()
         items = [bytes(8)] * count
         if count == 1:
@@ -82,15 +82,23 @@ def test_dequeue_has_at_most_three_remote_operations(name: str) -> None:
     assert all(1 <= remote <= 3 for remote in costs)
 
 
-def test_a_batched_dequeue_costs_one_get_for_each_ring() -> None:
-    rig = Rig("slotqueue")
+@pytest.mark.parametrize("name", ["slotqueue", "sweepqueue", "dltqueue2"])
+def test_a_batched_dequeue_costs_one_get_for_each_ring(name: str) -> None:
+    rig = Rig(name)
     for number in (0, 1, 2):
         rig.enqueue(number, 10)
     assert rig.dequeue(30)[0] == 3
-    rig = Rig("sweepqueue")
-    for number in (0, 1, 2):
-        rig.enqueue(number, 10)
-    assert rig.dequeue(30)[0] == 3
+
+
+def test_a_batched_dequeue_of_dltqueue_costs_what_its_tree_costs() -> None:
+    """Min_timestamp is at the enqueuers; the number of items does not matter."""
+    costs = set()
+    for count in (2, 10):
+        rig = Rig("dltqueue")
+        for number in (0, 1, 2):
+            rig.enqueue(number, count)
+        costs.add(rig.dequeue(3 * count)[0])
+    assert len(costs) == 1
 
 
 def test_an_spsc_call_is_one_remote_and_one_local_operation() -> None:
@@ -116,7 +124,7 @@ def _bounds(name: str, enqueuers: int) -> tuple[int, int]:
 
 @pytest.mark.parametrize("name", ["slotqueue", "sweepqueue", "dltqueue", "dltqueue2"])
 def test_no_interleaving_makes_a_call_longer_than_its_bound(name: str) -> None:
-    """Wait-freedom: the bound is a number, whatever the others do. Rings of two cells fill up."""
+    """Wait-freedom: a fixed bound for any interleaving. Rings of two cells fill up."""
     scenario = Scenario(named(name), ((1, 1, 1), (1, 1, 1), (1, 1)), (1,) * 9, capacity=2)
     enqueue_max, dequeue_max = _bounds(name, enqueuers=3)
     runs = explore_seeds(scenario, range(600))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mpsc.test_mpsc_mpi import ROOT
+from tests.mpsc.mpi_job import ROOT
 
 pytest.importorskip("matplotlib")
 NO_SPARK = importlib.util.find_spec("pyspark") is None or shutil.which("java") is None
@@ -45,6 +45,6 @@ def test_montecarlo_finds_the_price_and_plots_it(tmp_path: Path, reader: str) ->
     assert told, ended.stdout
     assert told[1] == "20,000"
     estimate, error, exact = (float(told[at]) for at in (2, 3, 4))
-    # The seeds are fixed, so this holds always or never.
+    # The seeds are fixed, so the result is deterministic.
     assert abs(estimate - exact) < 4 * error
     assert picture.read_bytes().startswith(b"\x89PNG")

@@ -1,11 +1,23 @@
-"""Every queue under thousands of interleavings, each judged exactly."""
+"""Every queue under thousands of interleavings, each checked exactly."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 
 from tests.mpsc.choosers import at_random
-from tests.mpsc.scenario import Scenario, explore, explore_all, explore_seeds, named
+from tests.mpsc.scenario import (
+    ABANDON,
+    NotDrained,
+    Scenario,
+    abandon_and_drain,
+    explore,
+    explore_all,
+    explore_seeds,
+    named,
+)
+from weft.mpsc import ALGORITHMS, Dequeuer
 
 QUEUES = ("dltqueue", "dltqueue2", "slotqueue", "sweepqueue", "amqueue")
 WAIT_FREE = QUEUES[:-1]
@@ -52,6 +64,8 @@ SMALL: list[tuple[str, Sizes, tuple[int, ...]]] = [
     ("sweepqueue", ((2,), (1,)), (2, 1)),
     ("dltqueue", ((1,), (1,)), (1,)),
     ("dltqueue2", ((1,), (1,)), (1,)),
+    ("dltqueue", ((2,),), (2,)),
+    ("dltqueue2", ((2,),), (2,)),
     ("amqueue", ((1,),), (1, 1)),
     ("amqueue", ((1, 1),), (1,)),
 ]
@@ -69,7 +83,7 @@ def test_all_interleavings_of_a_small_program_are_linearizable(
 
 @pytest.mark.parametrize("name", WAIT_FREE)
 def test_a_dead_enqueuer_stops_nobody(name: str) -> None:
-    """It dies before each step of its program in turn; the others end, with right answers."""
+    """An enqueuer dies before each of its steps in turn; the others end, with correct answers."""
     enqueues, dequeues = ((1, 2), (1, 1), (1,)), (1, 3, 1, 1, 1)
     alive = explore(Scenario(named(name), enqueues, dequeues), at_random(0))
     steps = alive.hub.actors[1].steps
@@ -81,8 +95,49 @@ def test_a_dead_enqueuer_stops_nobody(name: str) -> None:
             assert len(run.dequeues) == len(dequeues)
 
 
+@pytest.mark.parametrize("memory_gone", [False, True], ids=["memory-stays", "memory-gone"])
+@pytest.mark.parametrize("name", ["spsc", *WAIT_FREE])
+def test_a_queue_is_drained_wherever_an_abandoned_enqueuer_died(
+    name: str, memory_gone: bool
+) -> None:
+    """Killed before each of its steps, under 4 schedules each, and abandoned meanwhile or later."""
+    enqueues = ((1, 2, 1),) if name == "spsc" else ((1, 2, 1), (1, 1))
+    dequeues = (1, ABANDON, 3, 1, ABANDON, 1, 2)
+    alive = explore(Scenario(named(name), enqueues, dequeues), at_random(0))
+    for step in range(alive.hub.actors[1].steps + 1):
+        scenario = Scenario(
+            named(name), enqueues, dequeues, death=(0, step), memory_gone=memory_gone
+        )
+        for size, run in zip(
+            (1, 3, 1, 3), explore_seeds(scenario, range(step, step + 4)), strict=True
+        ):
+            abandon_and_drain(scenario, run, size)
+
+
+@pytest.mark.parametrize("name", ["slotqueue", "dltqueue", "dltqueue2"])
+def test_an_announcement_that_was_left_out_keeps_a_queue_from_being_drained(name: str) -> None:
+    """The planted mutant: abandon does not announce.
+
+    The steps between moving Last and announcing reveal the bug.
+    """
+
+    class AbandonAnnouncesNothing(ALGORITHMS[name].dequeuer):  # type: ignore[misc]
+        abandon = Dequeuer.abandon
+        drained = Dequeuer.drained
+
+    scenario = Scenario(named(name, dequeuer=AbandonAnnouncesNothing), ((1,), (1,)), ())
+    stuck = set()
+    for step in range(17):
+        killed = replace(scenario, death=(0, step))
+        try:
+            abandon_and_drain(killed, explore(killed, at_random(0)), size=1)
+        except NotDrained:
+            stuck.add(step)
+    assert 3 in stuck, "Last has moved, and nothing is announced"
+
+
 def test_a_dead_enqueuer_stops_amqueue() -> None:
-    """The baseline blocks, which the explorer can tell."""
+    """The baseline blocks, and the explorer detects it."""
     enqueues, dequeues = ((1,), (1,)), (1, 1)
     blocked = 0
     for step in range(5):

@@ -10,11 +10,11 @@ from tests.mpsc.choosers import Exhaustive, Uniform, at_random, every_way
 from tests.mpsc.explorer import Actor, ExplorerWindow, Hub
 from weft.errors import TooLarge
 from weft.mpsc import Counts, InProcessWindow, Segments
-from weft.mpsc.fan import DATA, LAST, OVER, FanReader, FanWriter, segment_bytes
+from weft.mpsc.fanout_ring import DATA, LAST, OVER, FanReader, FanWriter, segment_bytes
 from weft.mpsc.spsc import pieces
 from weft.mpsc.window import WORD_BYTES, Window
 
-#: Two short messages fill it, so that words are used again and wrap.
+#: Two short messages fill the ring, so that words are reused and wrap.
 RING_BYTES = 5 * WORD_BYTES
 STEPS_MAX = 2000
 Make = Callable[[Window], FanWriter]
@@ -36,8 +36,11 @@ def explore(
     make_writer: Make = writer_of,
     make_reader: MakeReader = reader_of,
 ) -> tuple[list[bytes], int]:
-    """The gateway hands the bodies over, looking for room ``looks`` times; the receiver takes as
-    often, and is done with what it took. What it got, and how many the gateway saw done."""
+    """The gateway sends the bodies, polling for room ``looks`` times; the receiver takes as often.
+
+    The receiver marks taken messages as done. Returns the received bodies, and how many the gateway
+    saw done.
+    """
     hub = Hub(chooser, STEPS_MAX)
     segments = Segments([segment_bytes(1, RING_BYTES, at_gateway) for at_gateway in (True, False)])
     writer = make_writer(ExplorerWindow(hub, segments, 0))
@@ -101,7 +104,7 @@ class LastFirst(FanWriter):
 
 
 class ForgetsSizes(FanWriter):
-    """Words are used again as soon as they are written."""
+    """Words are reused as soon as they are written."""
 
     def offer(self, bodies: object) -> int:
         self._freed = self._last
@@ -109,7 +112,7 @@ class ForgetsSizes(FanWriter):
 
 
 class DoneFirst(FanReader):
-    """Done gives the words back before they are read."""
+    """Done frees the words before they are read."""
 
     def take(self) -> list[bytes]:
         last = self._window.load(1, LAST)

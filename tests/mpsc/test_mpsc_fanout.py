@@ -9,10 +9,9 @@ import pytest
 
 import weft
 import weft.testing
-from weft.errors import TooLarge
 from weft.mpsc import InProcessWindow, Segments
-from weft.mpsc.fan import OVER, FanReader, FanWriter, segment_bytes
 from weft.mpsc.fanout import Fanout
+from weft.mpsc.fanout_ring import OVER, FanReader, FanWriter, segment_bytes
 
 pytestmark = pytest.mark.process
 RECEIVERS, RING_BYTES = 3, 4096
@@ -110,8 +109,25 @@ def test_what_the_dead_and_the_gone_had_goes_to_others(client: weft.Client) -> N
     assert third
 
 
-def test_a_message_that_fits_no_ring_is_refused(client: weft.Client) -> None:
-    queue = queue_of(client, "large", [bytes(RING_BYTES)], 60_000)
-    fanout, _ = make(queue, ahead=1)
-    with pytest.raises(TooLarge, match="ring_bytes"):
-        fanout.feed(wait_ms=0)
+def test_a_message_that_fits_no_ring_is_returned_and_the_others_go_on(client: weft.Client) -> None:
+    queue = queue_of(client, "large", [bytes(RING_BYTES), bytes(RING_BYTES - 8), b"small"], 60_000)
+    fanout, readers = make(queue, ahead=2)
+    while fanout.feed(wait_ms=0):
+        fanout.settle(fanout.collect())
+    got = sorted(len(body) for reader in readers for body in reader.take())
+    assert got == [5, RING_BYTES - 8], "the largest message that fits is delivered"
+    assert fanout.refused == 1
+    assert queue.stats().leased == 2
+    fanout.end(OVER)
+
+
+def test_what_a_rank_was_done_with_comes_back_if_its_answers_are_lost(client: weft.Client) -> None:
+    queue = queue_of(client, "unanswered", [b"a", b"b"], 60_000)
+    fanout, readers = make(queue, ahead=1)
+    fanout.feed(wait_ms=0)
+    for reader in readers[:2]:
+        assert reader.take()
+        reader.done(1)
+    fanout.settle(fanout.collect(), lost_ranks={1})
+    assert fanout.done == 1
+    assert waiting(queue) == (1, 0)

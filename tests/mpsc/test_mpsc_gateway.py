@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import weft.testing
-from tests.mpsc.test_mpsc_mpi import HERE, ROOT, RUN_SECONDS_MAX, mpiexec
+from tests.mpsc.mpi_job import HERE, MEMORIES, ROOT, RUN_SECONDS_MAX, environment, mpiexec
 
 RANKS, ITEMS = 3, 1500
 
@@ -25,11 +25,12 @@ def cluster() -> Iterator[weft.testing.Cluster]:
         yield cluster
 
 
-def start(server: str, queue: str, folder: Path) -> subprocess.Popen[str]:
+def start(server: str, queue: str, folder: Path, memory: str = "shared") -> subprocess.Popen[str]:
     program = [sys.executable, str(HERE / "gateway_program.py"), server, queue, str(ITEMS)]
     return subprocess.Popen(
         [mpiexec(), "-n", str(RANKS), *program, str(folder)],
         cwd=ROOT,
+        env=environment(memory),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -49,16 +50,18 @@ def expected() -> Counter[bytes]:
 
 
 @pytest.mark.process
+@pytest.mark.parametrize("memory", MEMORIES)
 def test_what_ranks_send_is_in_the_queue_once(
-    cluster: weft.testing.Cluster, tmp_path: Path
+    cluster: weft.testing.Cluster, tmp_path: Path, memory: str
 ) -> None:
+    queue = f"sent-{memory}"
     with cluster.client() as client:
-        client.create_queue("sent")
-    process = start(cluster.servers[0], "sent", tmp_path)
+        client.create_queue(queue)
+    process = start(cluster.servers[0], queue, tmp_path, memory)
     output, _ = process.communicate(timeout=RUN_SECONDS_MAX)
     assert process.returncode == 0, output[-3000:]
     assert int((tmp_path / "pushed").read_text()) == 2 * ITEMS
-    assert everything(cluster, "sent") == expected()
+    assert everything(cluster, queue) == expected()
 
 
 @pytest.mark.process

@@ -1,4 +1,4 @@
-"""The judges are right: against each other, and on histories with a known verdict."""
+"""The checkers are right: against each other, and on histories with a known verdict."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_both_judges_agree_on_random_histories() -> None:
 
 
 def _random_history(dice: random.Random) -> tuple[list[Enqueue], list[Dequeue]]:
-    """Random times; values come out in an order that is sometimes that of the times."""
+    """Random times; the order of the dequeued values sometimes matches the times."""
     enqueues: list[Enqueue] = []
     for actor in range(dice.randint(1, 3)):
         at = dice.uniform(0, 4)

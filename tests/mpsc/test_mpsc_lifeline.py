@@ -1,4 +1,4 @@
-"""Lifelines: deaths are told from departures, and strangers are kept out."""
+"""Liveness connections: deaths are distinguished from departures, and strangers are refused."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from weft.errors import Unavailable
-from weft.mpsc.lifeline import WITNESS, Lifeline, Lifelines
+from weft.mpsc.liveness import WITNESS, GatewayLiveness, RankLiveness
 
 
 @pytest.fixture
-def lines() -> Iterator[Lifelines]:
-    made = Lifelines("127.0.0.1")
+def lines() -> Iterator[GatewayLiveness]:
+    made = GatewayLiveness("127.0.0.1")
     yield made
     made.close()
 
@@ -26,13 +26,13 @@ def soon(so: Callable[[], bool]) -> None:
         time.sleep(0.005)
 
 
-def seen(line: Lifeline) -> tuple[bool, bool]:
+def seen(line: RankLiveness) -> tuple[bool, bool]:
     line.look()
     return line.death, line.gateway_gone
 
 
-def test_a_death_is_told_to_all_others_and_a_departure_is_not(lines: Lifelines) -> None:
-    ranks = {rank: Lifeline(lines.address, rank) for rank in (1, 2, 3)}
+def test_a_death_is_told_to_all_others_and_a_departure_is_not(lines: GatewayLiveness) -> None:
+    ranks = {rank: RankLiveness(lines.address, rank) for rank in (1, 2, 3)}
     lines.connect({1, 2, 3})
     ranks[1].leave()
     ranks[1].close()
@@ -49,8 +49,8 @@ def test_a_death_is_told_to_all_others_and_a_departure_is_not(lines: Lifelines) 
     assert lines.dead == {2}
 
 
-def test_the_end_of_the_gateway_is_seen(lines: Lifelines) -> None:
-    rank, witness = Lifeline(lines.address, 1), Lifeline(lines.address, WITNESS)
+def test_the_end_of_the_gateway_is_seen(lines: GatewayLiveness) -> None:
+    rank, witness = RankLiveness(lines.address, 1), RankLiveness(lines.address, WITNESS)
     lines.connect({1})
     lines.look()
     lines.close()
@@ -60,15 +60,15 @@ def test_the_end_of_the_gateway_is_seen(lines: Lifelines) -> None:
     rank.close()
     witness.close()
     with pytest.raises(Unavailable, match="ranks need TCP"):
-        Lifeline(lines.address, 1)
+        RankLiveness(lines.address, 1)
 
 
-def test_strangers_are_sent_away(lines: Lifelines) -> None:
+def test_strangers_are_sent_away(lines: GatewayLiveness) -> None:
     host, port, token = lines.address.split()
     with socket.create_connection((host, int(port))) as stranger:
         stranger.sendall(b"GET / HTTP/1.1\r\nHost: somewhere.example\r\n\r\n")
-        wrong = Lifeline(f"{host} {port} {'0' * len(token)}", 1)
-        right = Lifeline(lines.address, 1)
+        wrong = RankLiveness(f"{host} {port} {'0' * len(token)}", 1)
+        right = RankLiveness(lines.address, 1)
         lines.connect({1})
         soon(lambda: seen(wrong) == (False, True))
         assert seen(right) == (False, False)

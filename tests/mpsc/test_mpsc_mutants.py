@@ -1,4 +1,4 @@
-"""The explorer is good enough: it catches every queue that has one of the print's mistakes."""
+"""The explorer is good enough: it catches every queue that has one of the paper's mistakes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SEEDS_MAX = 6000
 
 def caught(mutant: Mutant, seed: int) -> bool:
     """The run ended in a wrong answer, an error of the queue itself, or never."""
-    # Alternately: the deep ones need long stalls, the others anything.
+    # Alternately: the deep bugs need long stalls, the others any schedule.
     chooser = Bursts(seed // 2) if seed % 2 else at_random(seed // 2)
     try:
         run = explore(mutant.scenario, chooser)
@@ -29,8 +29,11 @@ def test_the_explorer_catches(mutant: Mutant) -> None:
 
 @pytest.mark.parametrize("mutant", SURVIVORS, ids=lambda mutant: mutant.name)
 def test_the_explorer_does_not_yet_catch(mutant: Mutant) -> None:
-    """Says what this suite cannot show. If it fails, the explorer has become better, or the queue
-    worse: move the mutant to the others."""
+    """Documents the limits of this suite.
+
+    If this test fails, the explorer has become better, or the queue worse: move the mutant to
+    MUTANTS.
+    """
     assert not any(caught(mutant, seed) for seed in range(400))
 
 

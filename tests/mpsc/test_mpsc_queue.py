@@ -1,4 +1,4 @@
-"""What users see: items of both kinds, full and empty answers, close and drain, limits."""
+"""The public behaviour: items of both kinds, full and empty answers, close and drain, limits."""
 
 from __future__ import annotations
 

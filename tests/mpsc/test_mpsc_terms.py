@@ -1,19 +1,19 @@
-"""What ranks agree on, and how a process learns its place."""
+"""The negotiation between ranks, and how a process learns its place."""
 
 from __future__ import annotations
 
 import pytest
 
 from weft.errors import InvalidArgument, UsageError
-from weft.mpsc.launch import Place, place
-from weft.mpsc.terms import ENVIRONMENT, Terms, resolve
+from weft.mpsc.negotiation import ENVIRONMENT, GatewayOptions, resolve
+from weft.mpsc.rank_launcher import RankPlace, place
 
 
 def test_what_is_left_out_is_as_the_command_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert resolve({"queue": "a", "source": None}) == Terms(queue="a")
-    monkeypatch.setenv(ENVIRONMENT, Terms(queue="b", source="c", ahead=3).encode())
-    assert resolve({"queue": None}) == Terms(queue="b", source="c", ahead=3)
-    assert resolve({"ahead": 5}) == Terms(queue="b", source="c", ahead=5)
+    assert resolve({"queue": "a", "source": None}) == GatewayOptions(queue="a")
+    monkeypatch.setenv(ENVIRONMENT, GatewayOptions(queue="b", source="c", ahead=3).encode())
+    assert resolve({"queue": None}) == GatewayOptions(queue="b", source="c", ahead=3)
+    assert resolve({"ahead": 5}) == GatewayOptions(queue="b", source="c", ahead=5)
 
 
 def test_a_gateway_without_a_queue_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,7 +28,7 @@ def test_a_gateway_without_a_queue_is_refused(monkeypatch: pytest.MonkeyPatch) -
 )
 def test_terms_are_checked(wrong: dict[str, object]) -> None:
     with pytest.raises(InvalidArgument):
-        Terms(**{"queue": "q", **wrong})  # type: ignore[arg-type]
+        GatewayOptions(**{"queue": "q", **wrong})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_terms_are_checked(wrong: dict[str, object]) -> None:
     ],
 )
 def test_launchers_tell_a_process_its_place(environment: dict[str, str]) -> None:
-    assert place(environment) == Place(3, 8)
+    assert place(environment) == RankPlace(3, 8)
 
 
 def test_a_process_without_a_place_is_refused() -> None:
@@ -48,3 +48,11 @@ def test_a_process_without_a_place_is_refused() -> None:
         place({})
     with pytest.raises(UsageError, match="a rank of its own"):
         place({"PMI_RANK": "0", "PMI_SIZE": "1"})
+
+
+def test_the_algorithm_is_chosen_by_name() -> None:
+    assert GatewayOptions(queue="events").algorithm == "sweepqueue"
+    assert GatewayOptions(queue="events", algorithm="slotqueue").algorithm == "slotqueue"
+    for name in ("amqueue", "dltqueue", "slowqueue"):
+        with pytest.raises(InvalidArgument, match="sweepqueue, slotqueue, dltqueue2"):
+            GatewayOptions(queue="events", algorithm=name)

@@ -35,7 +35,7 @@ def test_the_in_process_window_keeps_the_contract(name: str) -> None:
 
 
 def _discard(_: int) -> None:
-    """A barrier's index says nothing here."""
+    """Ignore the barrier's index."""
 
 
 def test_a_segment_has_bounds() -> None:
@@ -57,7 +57,7 @@ def test_the_explorers_put_may_be_late_until_the_flush() -> None:
 
 
 def _announced_value(seed: int, flushed: bool) -> int:
-    """What the second actor reads at word 0 once it saw word 1 set; -1 if it did not."""
+    """The second actor's value of word 0 after it saw word 1 set; -1 if it did not."""
     hub = Hub(at_random(seed), steps_max=100)
     segments = Segments([16, 16])
     first, second = (ExplorerWindow(hub, segments, rank) for rank in (0, 1))

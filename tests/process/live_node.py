@@ -1,8 +1,8 @@
-"""A real node in a process of its own, to be killed.
+"""A real node in a separate process, to be killed.
 
-The node listens on ports that the system picks, anew at each start: a fixed port could be taken by
-anyone (even by a client that connects to itself) while the node is down. `address.json` says where
-it serves, and with which pid, so that a killed node's leftover is not mistaken for the new one.
+The node listens on ports that the system picks anew at each start: another process (even a client
+that connects to itself) could take a fixed port while the node is down. `address.json` has the
+node's addresses and pid, so that a killed node's leftover is not mistaken for the new one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-#: Only a hang is longer than these.
+#: Only a hang takes longer.
 START_SECONDS_MAX: Final = 100.0
 STOP_SECONDS_MAX: Final = 100.0
 _LOOK_SECONDS: Final = 0.01
@@ -25,7 +25,7 @@ _TAIL_CHARACTERS: Final = 4000
 
 
 class NodeEnded(Exception):
-    """The node ended instead of serving."""
+    """The node exited instead of serving."""
 
     def __init__(self, code: int, log: str) -> None:
         super().__init__(f"exit code {code}, log:\n{log[-_TAIL_CHARACTERS:]}")
@@ -56,13 +56,13 @@ class LiveNode:
         self.kill()
 
     def spawn(self) -> None:
-        """Starts the process, and does not wait."""
+        """Start the process, and do not wait."""
         assert self._process is None or self._process.poll() is not None, "it runs already"
         flags = [
             f"--{name.replace('_', '-')}={value}"
             for name, value in ({"listen": "127.0.0.1:0"} | self._settings).items()
         ]
-        command = [sys.executable, "-m", "weft.server.command", f"--data={self.data}", *flags]
+        command = [sys.executable, "-m", "weft.server.serve_command", f"--data={self.data}", *flags]
         environment = {k: v for k, v in os.environ.items() if not k.startswith("WEFT_")}
         with self.log_path.open("wb") as log:
             self._process = subprocess.Popen(
@@ -70,7 +70,7 @@ class LiveNode:
             )
 
     def start(self) -> Self:
-        """Starts the process and returns when it serves; raises NodeEnded if it does not."""
+        """Start the process and return when it serves; raises NodeEnded if it does not."""
         self.spawn()
         deadline = time.monotonic() + START_SECONDS_MAX
         while not self._serves():
@@ -87,11 +87,11 @@ class LiveNode:
 
     @property
     def log(self) -> str:
-        """What this start has written to stdout and stderr."""
+        """The stdout and stderr of this start."""
         return self.log_path.read_text(errors="replace")
 
     def kill(self) -> None:
-        """SIGKILL: the process ends where it stands."""
+        """SIGKILL: the process ends at once."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -108,11 +108,11 @@ class LiveNode:
         return self.wait(seconds)
 
     def rss_bytes(self) -> int:
-        """Memory that the process holds now, mapped files included."""
+        """Resident memory of the process, mapped files included."""
         return self._memory_bytes("VmRSS")
 
     def own_bytes(self) -> int:
-        """The same without the files that LevelDB maps: those are the system's to take back."""
+        """The same without the files that LevelDB maps: the system may reclaim those pages."""
         return self._memory_bytes("RssAnon")
 
     def _memory_bytes(self, what: str) -> int:

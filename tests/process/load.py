@@ -1,9 +1,9 @@
-"""Producers and consumers that outlive the node they talk to, and write down all they did and saw.
+"""Producers and consumers that survive the death of their node, and record a history.
 
-A producer sends each batch under one (producer, batch) until it is acknowledged, however often the
-node dies meanwhile; now and then it sends one twice on purpose, or an old one again. A consumer
-acks some, nacks some, and lets some expire. What a call did that was never answered is unknown, and
-is written down as just that: an attempt.
+A producer sends each batch under one (producer, batch) until acknowledged, however often the node
+dies meanwhile; now and then it sends a batch twice on purpose, or resends an old one. A consumer
+acks some messages, nacks some, and lets some expire. The effect of an unanswered call is unknown,
+and the history has it as an attempt.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from tests.total_queue import Event, History, Kind
 from weft.proto import wire
 
 QUEUE: Final = "load"
-#: A call to a node that was killed is given up after this.
+#: Timeout of a call to a node that was killed.
 PATIENCE_MS: Final = 400
-#: The lease of a pop that means to settle, and of one that lets it expire.
+#: The lease of a pop that will be settled, and of one that is left to expire.
 LEASE_MS: Final = 5000
 SHORT_LEASE_MS: Final = 150
 DELAY_MS_MAX: Final = 300
 #: Old batches that a producer may send again.
 REMEMBERED_MAX: Final = 200
-#: What a node that is stopping may answer; the call is made again.
+#: Possible answers of a stopping node; the call is retried.
 STOPPING: Final = frozenset({"SHUTTING_DOWN"})
 
 
@@ -40,14 +40,14 @@ class Abandoned(Exception):
 
 
 class Place(NamedTuple):
-    """Where the node is now; `life` counts its starts."""
+    """The node's present address; `life` counts its starts."""
 
     life: int
     address: str
 
 
 class Target:
-    """The node, for those who look for it: threads wait here while it is down."""
+    """The present address of the node: threads wait here while the node is down."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -61,13 +61,13 @@ class Target:
             self._changed.notify_all()
 
     def finish(self) -> None:
-        """No new work; what is under way is finished."""
+        """Start no new work; finish the work in progress."""
         with self._changed:
             self.over = True
             self._changed.notify_all()
 
     def abandon(self) -> None:
-        """The test has failed, the node is gone: nobody waits for it any longer."""
+        """The test has failed and the node is gone: stop waiting for it."""
         self._abandoned = True
         self.finish()
 
@@ -75,7 +75,7 @@ class Target:
         return self._place
 
     def after(self, life: int) -> Place | None:
-        """Waits a little for a later life."""
+        """Wait briefly for a later start of the node."""
         if self._abandoned:
             raise Abandoned
         with self._changed:
@@ -84,12 +84,12 @@ class Target:
 
 
 def bodies_of(producer: int, batch: int, count: int) -> list[bytes]:
-    """A batch's bodies: each is its own name, and a tail that only this name has."""
+    """A batch's bodies: each consists of its own name and a tail derived from the name."""
     return [_body(f"{producer}-{batch}-{index}") for index in range(count)]
 
 
 def name_of(body: bytes) -> str:
-    """The name in a body, which must be as it was made."""
+    """The name in a body; the body must be unchanged."""
     name = body.split(b" ", 1)[0].decode()
     assert body == _body(name), f"a changed body: {body[:100]!r}"
     return name
@@ -103,11 +103,11 @@ def _body(name: str) -> bytes:
 def note_delivered(
     history: History, loans: list[Loan], began: float, received: float
 ) -> list[list[str]]:
-    """Writes down what one pop brought; the names of each loan.
+    """Record the messages of one pop; return the names of each loan.
 
-    `received` was read as soon as the answer was there: a consumer that writes down late would seem
-    to have got it after the node's next life had lent it again. The id is the place in the store,
-    so that a batch that is stored twice has two.
+    `received` must be read as soon as the answer arrives: otherwise a slow consumer would seem to
+    have received a message after the restarted node had lent it again. The id is the place in the
+    store, so a batch that is stored twice has two.
     """
     named = []
     for lent, bodies in loans:
@@ -123,7 +123,7 @@ def note_delivered(
 
 
 class Worker(threading.Thread):
-    """A thread with a connection to wherever the node is. An exception in it is the test's."""
+    """A thread with a connection to the node. The test re-raises an exception of the thread."""
 
     def __init__(self, name: str, target: Target, history: History, seed: int) -> None:
         super().__init__(name=name, daemon=True)
@@ -149,7 +149,7 @@ class Worker(threading.Thread):
         raise NotImplementedError
 
     def client(self) -> WireClient:
-        """A connection to the node's present life; raises Silence while it has none."""
+        """A connection to the node's present process; raises Silence while there is none."""
         place = self.target.place()
         if self._client is None or self._life != place.life:
             if place.life == 0:
@@ -160,7 +160,7 @@ class Worker(threading.Thread):
         return self._client
 
     def unanswered(self) -> None:
-        """A call was not answered: wait for the node's next life, or try this one again."""
+        """A call was not answered: wait for the node's next start, or try this one again."""
         self.counts["unanswered"] += 1
         self.target.after(self._life)
 
@@ -192,7 +192,7 @@ class Producer(Worker):
         time.sleep(rng.random() * 0.03)
 
     def _push(self, batch: int, count: int, delay_ms: int, *, twice: bool) -> wire.Pushed:
-        """Sends it until it is acknowledged."""
+        """Send the batch until acknowledged."""
         payload = wire.encode(wire.Payload(bodies_of(self.number, batch, count)))
         request = wire.Push(QUEUE, self.number, batch, count, delay_ms)
         while True:
@@ -252,7 +252,8 @@ class Consumer(Worker):
         try:
             settled = self.client().ack(QUEUE, [receipt])
         except (Silence, Refused) as error:
-            # Not made again: after a restart the receipt is void, whatever the first ack did.
+            # Not retried: after a restart the receipt is void, whether the first ack succeeded or
+            # not.
             _only_stopping(error)
             self.counts["acks in doubt"] += len(names)
             self.unanswered()
@@ -282,8 +283,10 @@ def _only_stopping(error: Silence | Refused) -> None:
 
 @contextmanager
 def working(workers: list[Worker], target: Target, down: Callable[[], None]) -> Iterator[None]:
-    """Runs the workers for the length of a block; raises the first error of any. `down` ends the
-    node if the block itself fails, so that nobody waits for it."""
+    """Run the workers for the length of a block; raise the first error of any.
+
+    `down` ends the node if the block itself fails, so that no worker waits for it.
+    """
     for worker in workers:
         worker.start()
     try:
@@ -303,7 +306,7 @@ def working(workers: list[Worker], target: Target, down: Callable[[], None]) -> 
 
 
 def drain(client: WireClient, history: History, deadline_s: float = 200) -> None:
-    """Pops and acks until the queue holds nothing, delayed messages included."""
+    """Pop and ack until the queue is empty, delayed messages included."""
     deadline = time.monotonic() + deadline_s
     while True:
         began = time.monotonic()

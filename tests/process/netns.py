@@ -1,13 +1,13 @@
-"""A network that can be cut: hosts are network namespaces, on one bridge in a namespace of its own.
+"""A network that can be cut: hosts are network namespaces, on one bridge in another namespace.
 
-Nothing of it is in the machine's own network, so nothing there can be hurt, and it is all gone with
-the namespaces. Their names have the pid of the test run: what a killed run left is removed by the
-next one. It needs root (and the `ip` command): `why_not` says what is missing.
+Nothing of it is in the machine's own network, so nothing there can be harmed, and everything is
+gone with the namespaces. Their names have the pid of the test run: the next run removes leftovers
+of a killed run. Root and the `ip` command are required: `why_not` says which is missing.
 
-A cut is silent, as a real one is: nobody is told, packets are just not delivered. It is made with a
-false permanent neighbour: what `a` sends to `b` goes to a MAC address that nobody has. So a cut can
-be one-way. (A blackhole route would answer every send with an error at once.) An unplugged host has
-no carrier.
+A cut is silent, as a real one is: no host gets an error, packets are just not delivered. A cut is
+made with a false permanent neighbour: packets from `a` to `b` go to a MAC address that no host has.
+So a cut can be one-way. (A blackhole route would answer every send with an error at once.) An
+unplugged host has no carrier.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def why_not() -> str:
 
 
 def sweep() -> None:
-    """Removes what runs that are no more have left behind."""
+    """Remove the leftovers of runs that have ended."""
     for name in namespaces():
         owner = _OWNED.match(name)
         if owner and not Path(f"/proc/{owner.group(1)}").exists():
@@ -54,7 +54,7 @@ def sweep() -> None:
 
 
 def namespaces() -> list[str]:
-    """All there are; not asked of `ip`, which stumbles over those that go meanwhile."""
+    """All namespaces; not listed by `ip`, which fails when a namespace vanishes meanwhile."""
     return sorted(os.listdir(_NAMESPACES)) if os.path.isdir(_NAMESPACES) else []
 
 
@@ -91,7 +91,10 @@ class Network:
         self.close()
 
     def close(self) -> None:
-        """Whatever still runs in a host keeps its namespace alive: end it first."""
+        """Delete the namespaces.
+
+        A process that still runs in a host keeps its namespace: end it first.
+        """
         for name in namespaces():
             if name.startswith(f"{self._prefix}-"):
                 _ip("netns", "delete", name)
@@ -102,7 +105,7 @@ class Network:
     # --- doing things in a host -----------------------------------------------------------
 
     def within(self, host: str) -> list[str]:
-        """The words to put before a command so that it runs in this host, under its own pid."""
+        """The command prefix that runs a command in this host, under its own pid."""
         return ["ip", "netns", "exec", self._namespace(host)]
 
     def run(self, host: str, command: Sequence[str], **options: Any) -> str:
@@ -114,7 +117,7 @@ class Network:
         return str(done.stdout)
 
     def enter(self, host: str) -> None:
-        """This thread, and whatever it starts, is in this host from now on."""
+        """Move this thread, and its future children, into this host."""
         libc = ctypes.CDLL(None, use_errno=True)
         handle = os.open(f"{_NAMESPACES}/{self._namespace(host)}", os.O_RDONLY)
         try:
@@ -126,7 +129,7 @@ class Network:
     # --- cutting --------------------------------------------------------------------------
 
     def cut(self, a: str, b: str, *, one_way: bool = False) -> None:
-        """What `a` sends to `b` is lost from now on, and, unless `one_way`, what `b` sends."""
+        """Drop packets from `a` to `b` from now on, and, unless `one_way`, from `b` to `a`."""
         pairs = [(a, b)] if one_way else [(a, b), (b, a)]
         for sender, to in pairs:
             assert sender != to, "nobody is cut off from himself"
@@ -134,7 +137,7 @@ class Network:
             self._cuts.add((sender, to))
 
     def split(self, *groups: Sequence[str]) -> None:
-        """Hosts of one group reach each other and nobody of another group."""
+        """Hosts of one group reach each other and no host of another group."""
         for number, group in enumerate(groups):
             for other in groups[number + 1 :]:
                 for a in group:
@@ -146,14 +149,14 @@ class Network:
         self._unplugged.add(host)
 
     def heal(self) -> None:
-        """Everybody reaches everybody again."""
+        """Reconnect all hosts."""
         for sender, to in self._cuts:
             self._neighbour(sender, "delete", to)
         self._cuts.clear()
         for host in self._unplugged:
             _ip("-n", self._hub, "link", "set", self._port(host), "up")
         self._unplugged.clear()
-        for host in self._hosts:  # or some go on believing that somebody cannot be found
+        for host in self._hosts:  # else a failed neighbour lookup would persist for a while
             _ip("-n", self._namespace(host), "neighbour", "flush", "dev", "eth0")
 
     # --- inside ---------------------------------------------------------------------------

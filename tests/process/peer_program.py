@@ -1,4 +1,4 @@
-"""A peer edge in a process of its own: it pings all others and prints whom it hears, and when."""
+"""A peer edge in a separate process: pings all others and prints each received ping."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import sys
 import time
 
 from weft.dht.messages import Ping
-from weft.persistence.keys import Keys
+from weft.persistence.node_keys import Keys
 from weft.server.address import Address
-from weft.server.peers import PeerEdge
+from weft.server.edges.peer_edge import PeerEdge
 
 PING_S = 0.1
 

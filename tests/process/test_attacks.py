@@ -1,8 +1,8 @@
-"""Attacks on a node that others use: each is refused or borne, and nothing is lost.
+"""Attacks on a node that others use: each is refused or survived, and nothing is lost.
 
-More of them are in test_security (tokens, certificates, plain text), test_frames (garbage),
+More attacks are in test_security (tokens, certificates, plain text), test_frames (garbage),
 test_slow_reader, and in the contract tests of the HTTP and the peer port. ``python -m tests.fuzz``
-goes on where these end.
+continues where these end.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ pytestmark = pytest.mark.process
 PRECIOUS: Final = [b"precious %d" % number for number in range(100)]
 IDLE: Final = 5000
 GROWTH_BYTES_MAX: Final = 200 << 20
-#: One pop of a stream is 8 MiB, and stands in the node as frames, as messages and as bytes on their
-#: way, in pages; beside them the cache of bodies, which a push of so much fills.
+#: One pop of a stream is 8 MiB, and exists in the node as frames, as messages and as bytes in
+#: flight, in pages; beside them is the cache of bodies, which a push of that size fills.
 STREAM_BYTES_MAX: Final = 6 * POP_BYTES_MAX
 CACHE_BYTES: Final = 64 << 20
 
@@ -101,7 +101,7 @@ def test_five_thousand_idle_connections(node: LiveNode) -> None:
         for number in range(IDLE):
             made = connect(places[number % len(places)])
             idle.append(made)
-            if number % 3 == 0:  # some have begun, and go no further
+            if number % 3 == 0:  # some have begun, and send no more
                 made.sendall(HANDSHAKE if number % len(places) == 1 else HTTP2[: number % 24])
         began = time.monotonic()
         with weft.connect(node.grpc) as client:
@@ -154,7 +154,7 @@ def test_a_receipt_that_is_replayed_settles_nothing(node: LiveNode) -> None:
         honest.push("lent", 2, 1, [b"a"])
         (first,) = honest.pop("lent", 1, lease_ms=200)
         stolen = first.receipt()
-        eventually(lambda: honest.describe("lent").ready == 1)  # the lease has run out
+        eventually(lambda: honest.describe("lent").ready == 1)  # the lease has expired
         (second,) = honest.pop("lent", 1, lease_ms=60_000)
         for verb in (thief.ack, honest.ack):
             assert verb("lent", [stolen]) == wire.Settled(0, 0, [0])
@@ -184,7 +184,7 @@ def test_what_is_too_large_is_cut_off_and_what_ends_early_is_let_go(
         try:
             attacker.sendall(HUGE[port])
             while attacker.recv(65_536):
-                pass  # an answer, and then the end: it does not wait for a terabyte
+                pass  # an answer, and then the end: the node does not wait for a terabyte
         except (ConnectionResetError, BrokenPipeError):
             pass
     for length in range(0, 200, 7):

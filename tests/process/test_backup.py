@@ -1,8 +1,12 @@
-"""`weft backup` of a cluster that is being used, and loses a node meanwhile; `weft restore`."""
+"""`weft backup` of a cluster that is in use, and loses a node meanwhile; `weft restore`."""
 
 from __future__ import annotations
 
 import json
+import os
+import re
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -20,7 +24,7 @@ from weft.client.cli.main import cli
 from weft.errors import LeaseLost, WeftError
 from weft.proto import weft_pb2 as pb
 from weft.proto import weft_pb2_grpc
-from weft.server import tokens
+from weft.server.security import token_file
 from weft.testing import Cluster, cluster
 
 pytestmark = pytest.mark.process
@@ -35,7 +39,7 @@ def command(made: Cluster, *words: str) -> Any:
 
 
 class Load:
-    """Pushes and acks all the while, and knows what was confirmed when."""
+    """Pushes and acks continuously, and records when each was confirmed."""
 
     def __init__(self, made: Cluster) -> None:
         self._client = weft.connect(made.servers, timeout_ms=100_000)
@@ -142,8 +146,10 @@ def fill(client: weft.Client) -> None:
 
 
 def undisturbed(act: Callable[[], None], *queues: weft.Queue) -> None:
-    """Begins again with empty queues when a lease ended because the lead of its partition moved:
-    then nobody knows whether that delivery counts."""
+    """Start again with empty queues when a lease ended because its partition moved.
+
+    After a move it is unknown whether that delivery counts.
+    """
     while True:
         try:
             return act()
@@ -153,14 +159,14 @@ def undisturbed(act: Callable[[], None], *queues: weft.Queue) -> None:
 
 
 def twice(queue: weft.Queue) -> None:
-    """A message that was delivered twice and given back."""
+    """A message that was delivered twice and returned."""
     queue.push(b"twice", headers={"a": "b"}, key="k")
     for _ in range(2):
         popped(queue).nack()
 
 
 def bury(queue: weft.Queue) -> None:
-    """A message that was given back with its only delivery."""
+    """A message that was returned with its only delivery."""
     queue.push(b"bad")
     popped(queue).nack(reason="broken")
 
@@ -197,15 +203,18 @@ def test_one_queue_and_what_is_refused(tmp_path: Path, other: Cluster) -> None:
     assert command(other, "backup", str(file), "--queue", "one")["messages"] == 10
     servers = ("-s", ",".join(other.servers), "--json")
     for words, code in (
-        (("backup", str(file)), "INVALID_ARGUMENT"),  # it is there
+        (("backup", str(file)), "INVALID_ARGUMENT"),  # the file exists
         (("backup", str(tmp_path / "n"), "--queue", "nobody"), "QUEUE_NOT_FOUND"),
     ):
         told = CliRunner().invoke(cli, [*words, *servers])
         assert json.loads(told.stderr)["error"]["code"] == code
     assert not (tmp_path / "n").exists()
     client.update_queue("one", lease_ms=5000)
-    told = CliRunner().invoke(cli, ["restore", str(file), *servers])
-    assert json.loads(told.stderr)["error"]["code"] == "QUEUE_EXISTS"
+    told = CliRunner().invoke(cli, ["restore", str(file), "--again", *servers])
+    error = json.loads(told.stderr)["error"]
+    assert error["code"] == "QUEUE_EXISTS"
+    assert "lease_ms is 5000, not 30000" in error["message"]
+    assert client.queue("one").stats().ready == 10
     client.delete_queue("one")
     assert command(other, "restore", str(file))["messages"] == 10
     assert command(other, "restore", str(file), "--again")["messages"] == 10
@@ -216,10 +225,106 @@ def test_one_queue_and_what_is_refused(tmp_path: Path, other: Cluster) -> None:
     assert client.queue("one").stats().ready == 20
 
 
+def test_a_purge_by_mistake_is_undone_by_the_documented_commands(tmp_path: Path) -> None:
+    """The commands of docs/operations.md, as printed, against a cluster in use."""
+    text = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+    section = text.split("### A purge by mistake")[1]
+    commands = re.findall(r"^weft .*$", section.split("```")[1], re.M)
+    assert [words.split()[1] for words in commands] == ["backup", "queue", "restore", "restore"]
+    backup, purge, restore, again = (_without_comment(words) for words in commands)
+    with cluster(3, durability="os") as made:
+        made.settled()
+        client = made.client()
+        client.create_queue("orders")
+        client.create_queue("payments")
+        orders, payments = client.queue("orders"), client.queue("payments")
+        for start in range(0, 200, 20):
+            orders.push_many([b"old %d" % n for n in range(start, start + 20)])
+        payments.push_many([b"payment %d" % n for n in range(50)])
+        assert _run(made, tmp_path, backup)["messages"] == 250
+        acked: set[bytes] = set()
+        while len(acked) < 70:
+            messages = orders.pop_many(35, wait_ms=10_000)
+            orders.ack_many(messages)
+            acked |= {message.body for message in messages}
+        payments.ack_many(payments.pop_many(5, wait_ms=10_000))
+        orders.push_many([b"new %d" % n for n in range(30)])
+        leased = orders.pop(wait_ms=10_000)
+        assert leased is not None
+        _run(made, tmp_path, purge)
+        orders.push(b"after the purge")
+        back = 200 - len(acked)
+        first = _run(made, tmp_path, restore)
+        assert (first["mode"], first["messages"], first["messages_skipped"]) == (
+            "undo", back, len(acked),
+        )  # fmt: skip
+        second = _run(made, tmp_path, again)
+        assert (second["messages"], second["messages_skipped"]) == (0, 200)
+        seen = bodies(made, "orders")
+        old = {b"old %d" % n for n in range(200)}
+        assert seen == Counter({*(old - acked), b"after the purge"})
+        assert payments.stats().ready == 45
+
+
+def _without_comment(words: str) -> list[str]:
+    return words.partition("#")[0].split()[1:]
+
+
+def _run(made: Cluster, folder: Path, words: list[str]) -> Any:
+    """A documented command, run in a folder; only --json is added."""
+    shown = subprocess.run(
+        [sys.executable, "-m", "weft.client.cli.main", *words, "--json"], cwd=folder, check=True,
+        capture_output=True, text=True, env={**os.environ, "WEFT_SERVERS": ",".join(made.servers)},
+    )  # fmt: skip
+    return json.loads(shown.stdout or "null")
+
+
+def test_one_queue_into_another(tmp_path: Path, other: Cluster) -> None:
+    client = other.client()
+    client.create_queue("from", lease_ms=4000)
+    client.create_queue("beside")
+    client.create_queue("line", ordered=True, lease_ms=4000)
+    client.queue("from").push_many([b"%d" % n for n in range(10)])
+    client.queue("beside").push(b"x")
+    file = str(tmp_path / "some.weft")
+    command(other, "backup", file, "--queue", "from", "--queue", "beside")
+
+    def refused(*words: str) -> tuple[str, str]:
+        told = CliRunner().invoke(
+            cli, ["restore", *words, "--json", "-s", ",".join(other.servers)]
+        )  # fmt: skip
+        error = json.loads(told.stderr)["error"]
+        return error["code"], error["message"]
+
+    assert refused(file, "--queue", "nobody")[0] == "QUEUE_NOT_FOUND"
+    assert "it has beside, from" in refused(file, "--queue", "nobody")[1]
+    for words in (
+        ("--into", "copy"),
+        ("--queue", "from", "--into", "from"),
+        ("--queue", "from", "--queue", "beside", "--into", "copy"),
+    ):
+        assert refused(file, *words)[0] == "INVALID_ARGUMENT", words
+    code, message = refused(file, "--queue", "from", "--into", "line")
+    assert (code, "ordered is True, not False" in message) == ("QUEUE_EXISTS", True)
+    code, message = refused(file, "--queue", "from", "--into", "beside")
+    assert (code, "lease_ms is 30000, not 4000" in message) == ("QUEUE_EXISTS", True)
+    (tmp_path / "not.weft").write_text("hello")
+    assert refused(str(tmp_path / "not.weft"), "--queue", "from")[0] == "BACKUP_DAMAGED"
+    assert [q.name for q in client.list_queues("copy")] == []
+
+    words = ("restore", file, "--queue", "from", "--into", "copy")
+    first, second = command(other, *words), command(other, *words)
+    assert (first["mode"], first["messages"], first["queues_made"]) == ("copy", 10, 1)
+    assert (second["messages"], second["messages_skipped"]) == (0, 10)
+    assert client.queue("copy").stats().settings.lease_ms == 4000
+    assert client.queue("from").stats().ready == 10
+    assert bodies(other, "copy") == Counter({b"%d" % n: 1 for n in range(10)})
+
+
 def test_a_token_for_one_queue_is_enough_for_its_backup(tmp_path: Path) -> None:
     tokens_file = tmp_path / "tokens.json"
-    boss = tokens.create(tokens_file, "boss", ["admin:*", "push:*", "table:*"], 0)[1]
-    own = tokens.create(tokens_file, "own", ["admin:mine"], 0)[1]
+    boss = token_file.create(tokens_file, "boss", ["admin:*", "push:*", "table:*"], 0)[1]
+    own = token_file.create(tokens_file, "own", ["admin:mine"], 0)[1]
     with cluster(1, durability="os", tokens=str(tokens_file)) as made:
         with weft.connect(made.servers, token=boss) as client:
             for name in ("mine", "theirs"):

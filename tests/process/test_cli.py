@@ -38,7 +38,7 @@ def servers(cluster: testing.Cluster) -> str:
 
 @pytest.fixture
 def queue(servers: str, request: pytest.FixtureRequest) -> str:
-    """A queue of the test's own."""
+    """A separate queue for the test."""
     name: str = request.node.name.partition("[")[0]
     assert weft(servers, "queue", "create", name).stdout == f"created {name}\n"
     return name
@@ -157,7 +157,7 @@ def test_push_peek_pop(servers: str, queue: str) -> None:
     assert popped["id"] == made["id"]
     assert popped["deliveries"] == 1
     assert weft(servers, "pop", queue, "-n", "9").stdout_bytes == raw + b"\n"
-    nothing = weft(servers, "pop", queue)
+    nothing = weft(servers, "pop", queue, code=3)
     assert nothing.stdout == ""
     assert weft_json(servers, "queue", "show", queue)["leased"] == 0
 

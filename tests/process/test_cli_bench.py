@@ -1,4 +1,4 @@
-"""A small `weft bench`, with a node of its own and with one that runs."""
+"""A small `weft bench`, with its own node and with a running one."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_with_a_node_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         2 * floors["zmq_round_trip_us"] + floors["leveldb_put_us"]
     )
     times = found["latency"]["push_us"]
-    # A push is a round trip and a synced write: less would mean that it is not one.
+    # A push is a round trip and a synced write: a shorter time would be wrong.
     assert times["p99_9"] >= times["p99"] >= times["p90"] >= times["p50"]
     assert times["p50"] > floors["zmq_round_trip_us"] / 4
     assert found["memory"]["ready"] == 30_000
@@ -82,8 +82,8 @@ def test_a_run_that_is_ended_leaves_nothing(
         pid = json.loads(address[0].read_text())["pid"]
         process.send_signal(number)
         _, told = process.communicate(timeout=100)
-    # Python ends itself by SIGINT, 130 to a shell too, when the interrupt came inside an `exec` of
-    # text, as in the import of a dataclass, even if it was caught further out.
+    # Python ends itself by SIGINT, which a shell also reports as 130, when the interrupt came
+    # inside an `exec` of text, as in the import of a dataclass, even if it was caught further out.
     assert process.returncode in ((code, -number) if number == signal.SIGINT else (code,))
     assert told.strip() == b""
     assert list(tmp_path.iterdir()) == []

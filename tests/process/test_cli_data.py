@@ -1,4 +1,4 @@
-"""`weft doctor --data` on directories that are whole, damaged in a record, damaged in a file."""
+"""`weft doctor --data` on intact directories, and with a damaged record or a damaged file."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def data(stopped: Path, tmp_path: Path) -> Path:
 
 
 def diagnose(data: Path) -> tuple[int, list[Any]]:
-    """The exit code, and what was found about the directory."""
+    """The exit code, and the findings about the directory."""
     told = CliRunner().invoke(cli, ["doctor", "--data", str(data), "--json"])
     assert told.stdout, told.exception
     return told.exit_code, [
@@ -50,7 +50,7 @@ def diagnose(data: Path) -> tuple[int, list[Any]]:
 def test_a_whole_directory(data: Path) -> None:
     code, (found,) = diagnose(data)
     assert (code, found["level"]) == (0, "OK")
-    # 20 heads, 20 bodies, a queue, a value, and what the partitions keep.
+    # 20 heads, 20 bodies, a queue, a value, and the records of the partitions.
     assert int(found["found"].partition(" ")[0]) >= 42
     assert diagnose(data) == (0, [found]), "a look must not change what is there"
 

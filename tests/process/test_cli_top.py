@@ -25,7 +25,7 @@ WEFT = [sys.executable, "-m", "weft.client.cli.main"]
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A node with a queue that somebody pushes to, all the time."""
+    """A node with a queue that receives pushes all the time."""
     data: Path = tmp_path_factory.mktemp("top")
     with testing.cluster(data=data, durability="os") as running:
         client = running.client()
@@ -66,9 +66,9 @@ def test_once_as_json(servers: str) -> None:
         busy, idle = sorted(told["queues"], key=lambda queue: str(queue["name"]))
         if busy["pushed_per_s"]:
             break
-        assert time.monotonic() < end, "nobody pushes"  # nor did the pusher get its turn
+        assert time.monotonic() < end, "nobody pushes"  # the pusher did not run
     assert [queue["name"] for queue in told["queues"]] == ["busy", "idle"]
-    # Tens of messages, in the time that it says, to hundredths of a second.
+    # Tens of messages, in the reported time, to hundredths of a second.
     pushed = busy["pushed_per_s"] * told["seconds"]
     assert pushed == pytest.approx(round(pushed, -1), rel=0.02)
     assert idle["pushed_per_s"] == 0
@@ -124,7 +124,7 @@ def test_live_on_a_terminal(servers: str) -> None:
                     break  # the other side of the terminal is closed
         assert process.wait(100) == 0
         assert b"pushed/s" in seen
-        assert b"\x1b[?1049h" in seen  # a screen of its own, ...
+        assert b"\x1b[?1049h" in seen  # the alternate screen
     finally:
         process.kill()
         process.wait()

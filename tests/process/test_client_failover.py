@@ -1,4 +1,4 @@
-"""A client of three real nodes: it finds everything, and any node may die, stop or go silent."""
+"""A client of three real nodes finds every message while any node dies, stops or goes silent."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ import threading
 import time
 from collections.abc import Iterator
 
+import grpc
 import pytest
 
 import weft
+from weft.proto import weft_pb2 as pb
+from weft.proto import weft_pb2_grpc
 from weft.testing import Cluster, cluster
 
 pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(600)]
 
-#: Far more than a failover takes, on a machine that does much else.
+#: Far more than a failover takes, on a busy machine.
 PATIENT_MS = 100_000
 
 
@@ -26,7 +29,7 @@ def nodes() -> Iterator[Cluster]:
 
 @pytest.fixture
 def three(nodes: Cluster) -> Cluster:
-    """All of them, whatever the test before did to them."""
+    """All three nodes, running again after the previous test."""
     for number in range(3):
         if not nodes.node(number).running:
             nodes.start(number)
@@ -41,7 +44,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 def take_all(queue: weft.Queue, wanted: int) -> list[bytes]:
-    """All there is, and so many at least; what a node that is gone had lent comes again."""
+    """Take all messages, and at least `wanted`; leases of a dead node's messages are void."""
     seen: set[bytes] = set()
     end = time.monotonic() + PATIENT_MS / 1000
     while (batch := queue.pop_many(100, wait_ms=500)) or (
@@ -50,7 +53,7 @@ def take_all(queue: weft.Queue, wanted: int) -> list[bytes]:
         seen |= {message.body for message in batch}
         try:
             queue.ack_many(batch)
-        except weft.LeaseLost:  # the lead of a partition was moved just then: those come again
+        except weft.LeaseLost:  # a lead moved just then: the messages are delivered again
             continue
     return sorted(seen)
 
@@ -65,7 +68,7 @@ def test_a_client_outlives_a_kill_and_a_silence(three: Cluster, name: str) -> No
         assert len({node.id for node in client._router.view.leaders()}) == 3
         assert take_all(queue, 60) == sorted(first)
 
-        # A message that another client pushes wakes a pop that waits, wherever it lands.
+        # A message that another client pushes wakes a waiting pop, on whichever node it lands.
         pusher = threading.Timer(0.5, lambda: client.queue(name).push(b"late"))
         pusher.start()
         message = queue.pop(wait_ms=PATIENT_MS)
@@ -97,6 +100,40 @@ def test_a_client_outlives_a_kill_and_a_silence(three: Cluster, name: str) -> No
             three.resume(1)
 
 
+def test_cancel_from_any_node_and_after_a_failover(three: Cluster, name: str) -> None:
+    with weft.connect(three.servers, timeout_ms=PATIENT_MS) as client:
+        client.create_queue(name, lease_ms=600_000)
+        queue = client.queue(name)
+        ids = {b"%d" % number: queue.push(b"%d" % number) for number in range(12)}
+        ids |= {b"d%d" % n: queue.push(b"d%d" % n, delay_ms=3_600_000) for n in range(6)}
+        assert len({one.partition for one in ids.values()}) > 3
+        # By the Python client, which asks the primary of the partition.
+        assert queue.cancel(ids.pop(b"0")) is True
+        assert queue.cancel(ids.pop(b"d0")) is True
+        # By gRPC, through every node: at least two of three do not lead the partition.
+        for number, server in enumerate(three.servers, 1):
+            with grpc.insecure_channel(server) as channel:
+                stub = weft_pb2_grpc.QueueStub(channel)  # type: ignore[no-untyped-call]
+                for body in (b"%d" % number, b"d%d" % number):
+                    request = pb.CancelRequest(queue=name, id=str(ids.pop(body)))
+                    assert stub.Cancel(request, timeout=PATIENT_MS / 1000).cancelled
+                    assert not stub.Cancel(request, timeout=PATIENT_MS / 1000).cancelled
+        taken = queue.pop()
+        assert taken is not None
+        with pytest.raises(weft.MessageLeased):
+            queue.cancel(taken.id)
+        taken.ack()
+        assert queue.cancel(ids.pop(taken.body)) is False
+        # Also during a failover; no attempt ends in an error, and none is undone.
+        three.kill(0)
+        for one in ids.values():
+            queue.cancel(one)
+        assert not any(queue.cancel(one) for one in ids.values())
+        stats = queue.stats()
+        assert (stats.ready, stats.leased, stats.delayed) == (0, 0, 0)
+        assert queue.pop() is None
+
+
 async def test_streams_go_on_while_a_node_is_killed(three: Cluster, name: str) -> None:
     """Nothing is lost, and no error reaches the application."""
     total = 300
@@ -109,8 +146,12 @@ async def test_streams_go_on_while_a_node_is_killed(three: Cluster, name: str) -
                 await producer.send(b"%d" % number)
                 await asyncio.sleep(0.01)
 
+    lost: list[weft.MessageId] = []  # leases end with the node that is killed
+
     async def consume(client: weft.aio.Client) -> None:
-        async with client.queue(name).consume(batch=20, prefetch=40) as consumer:
+        async with client.queue(name).consume(
+            batch=20, prefetch=40, on_lost=lost.extend
+        ) as consumer:
             async for message in consumer:
                 seen.add(message.body)
                 await message.ack()
@@ -130,7 +171,7 @@ async def test_streams_go_on_while_a_node_is_killed(three: Cluster, name: str) -
 
 
 def test_a_wait_outlives_every_node_that_is_killed(three: Cluster, name: str) -> None:
-    """Whichever node the wait is at: first one dies, and then it comes back and another dies."""
+    """For a wait at any node: first one dies, and then it returns and another dies."""
     with weft.connect(three.servers, timeout_ms=PATIENT_MS) as client:
         client.create_queue(name)
         found: list[weft.Message | None] = []

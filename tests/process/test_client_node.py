@@ -1,4 +1,4 @@
-"""The client against a real node: every verb of the public face, in both flavours."""
+"""The client against a real node: every verb of the public API, asyncio and blocking."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 
 import weft
 from tests.contract.served import eventually
-from weft.client.client import CONNECT_MS
+from weft.client.async_client import CONNECT_MS
 from weft.testing import Cluster, cluster
 
 pytestmark = pytest.mark.process
@@ -288,7 +288,7 @@ def test_pushing_and_popping_starts_no_thread(node: Cluster) -> None:
         client.create_queue("quiet")
         client.queue("quiet").push(b"x")
         assert client.queue("quiet").pop() is not None
-        assert threading.active_count() <= before  # one of an earlier test may just have ended
+        assert threading.active_count() <= before  # a thread of an earlier test may just have ended
 
 
 def test_a_closed_client_says_so(node: Cluster) -> None:
@@ -327,7 +327,7 @@ def test_a_forked_child_is_told_to_connect(client: weft.Client, queue: weft.Queu
         try:
             queue.push(b"y")
         except weft.UsageError as error:
-            client.close()  # must not touch what is the parent's
+            client.close()  # must not touch the parent's resources
             code = 0 if "fork" in error.message else 2
         finally:
             os._exit(code)

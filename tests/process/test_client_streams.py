@@ -1,4 +1,4 @@
-"""Producers and consumers against a real node, also while it is killed and started again."""
+"""Producers and consumers against a real node, also while the node is killed and restarted."""
 
 from __future__ import annotations
 
@@ -97,11 +97,11 @@ def test_errors_of_a_producer_surface_at_the_next_send(client: weft.Client) -> N
     producer = client.queue("never-made").producer(linger_ms=0)
     producer.send(b"x")
     end = time.monotonic() + 100
-    while not producer._outbox.attention and time.monotonic() < end:
+    while not producer._accumulator.attention and time.monotonic() < end:
         time.sleep(0.01)
     with pytest.raises(weft.QueueNotFound, match="1 message sent to never-made"):
         producer.send(b"y")
-    producer.close()  # the second message was not taken, and the first was told of
+    producer.close()  # the second message was refused, and the first was reported
 
 
 def test_closing_the_client_tells_what_a_producer_lost(node: Cluster) -> None:
@@ -113,7 +113,7 @@ def test_closing_the_client_tells_what_a_producer_lost(node: Cluster) -> None:
 
 def test_a_producer_waits_when_too_much_is_under_way(node: Cluster, queue: weft.Queue) -> None:
     producer = queue.producer(buffer_bytes=200_000, batch_bytes=100_000)
-    queue.push(b"")  # the connection stands
+    queue.push(b"")  # establish the connection
     node.pause()
     sent = threading.Event()
 
@@ -140,7 +140,7 @@ def test_leases_are_renewed_while_messages_are_worked_on(client: weft.Client) ->
     with queue.consume(idle_ms=1000) as consumer:
         for number, message in enumerate(consumer):
             if number == 0:
-                time.sleep(5)  # longer than the lease, for the fetched ones, too
+                time.sleep(5)  # longer than the lease, for the prefetched messages, too
             assert message.deliveries == 1
             message.ack()
         assert consumer.lost == 0
@@ -173,7 +173,7 @@ def test_closing_gives_back_what_was_not_looked_at(queue: weft.Queue) -> None:
     assert (stats.ready, stats.leased, stats.acked) == (94, 1, 5)
     rest = queue.pop_many(100)
     assert {message.deliveries for message in rest} == {1}
-    unsettled.ack()  # still its holder's
+    unsettled.ack()  # still leased to its holder
     assert queue.stats().acked == 6
 
 
@@ -201,7 +201,7 @@ def test_a_lost_lease_is_counted_and_told(queue: weft.Queue) -> None:
     lost: list[weft.MessageId] = []
     with queue.consume(on_lost=lost.extend) as consumer:
         message = next(consumer)
-        queue.purge()  # its lease ends with it
+        queue.purge()  # ends the message's lease
         message.ack()
         end = time.monotonic() + 100
         while not consumer.lost and time.monotonic() < end:
@@ -210,6 +210,25 @@ def test_a_lost_lease_is_counted_and_told(queue: weft.Queue) -> None:
             message.ack()
     assert consumer.lost == 1
     assert lost == [message.id]
+
+
+def test_a_consumer_that_lost_all_that_it_prefetched_fetches_again(queue: weft.Queue) -> None:
+    queue.push_many([b"a", b"b"])
+    lost: list[weft.MessageId] = []
+    with queue.consume(prefetch=2, batch=2, lease_ms=300, on_lost=lost.extend) as consumer:
+        assert next(consumer).body == b"a"
+        queue.purge()
+        end = time.monotonic() + 100
+        while not lost and time.monotonic() < end:  # a renewal detects it
+            time.sleep(0.02)
+        queue.push(b"c")
+        give_up = threading.Timer(20, consumer.close)
+        give_up.start()
+        message = next(consumer, None)
+        give_up.cancel()
+        assert message is not None, "the consumer fetches no more"
+        assert message.body == b"c"
+        message.ack()
 
 
 def test_a_faulty_on_lost_stops_nothing(
@@ -272,7 +291,8 @@ def test_it_goes_on_over_kill_and_restart() -> None:
                     time.sleep(0.005)
 
         def consume() -> None:
-            for message in queue.consume(batch=20, prefetch=40):
+            # A kill ends the leases of messages in hand: they are delivered again.
+            for message in queue.consume(batch=20, prefetch=40, on_lost=lambda *_: None):
                 seen.add(message.body)
                 message.ack()
                 if len(seen) == total:
@@ -293,7 +313,7 @@ def test_it_goes_on_over_kill_and_restart() -> None:
 
 
 def test_blocking_calls_go_on_over_a_stop_and_a_restart() -> None:
-    """A node that drains answers a waiting pop early; the pop goes on waiting all the same."""
+    """A draining node answers a waiting pop early; the client continues to wait all the same."""
     with cluster(grace_ms=500) as node, weft.connect(node.servers) as client:
         client.create_queue("work")
         queue = client.queue("work")

@@ -1,4 +1,4 @@
-"""Subscriptions and staged publish with both Python clients, at a node of their own."""
+"""Subscriptions and staged publish with both Python clients, at a real node."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import weft
-from weft.client.link import run
+from weft.client.transport.link import run
 from weft.errors import InvalidArgument, UsageError
-from weft.proto import streams, wire
+from weft.proto import pipelines, wire
 from weft.testing import Cluster, cluster
 
 pytestmark = pytest.mark.process
@@ -45,7 +45,7 @@ def test_the_sync_client(nodes: Cluster, name: str) -> None:
         assert made is not None
         assert sub.describe(1) == made == sub.reserve(1)
         assert (made.number, made.messages, len(made.slices)) == (1, 2, 1)
-        part = copy.deepcopy(made.slices[0])  # by the rules that pickle goes by, too
+        part = copy.deepcopy(made.slices[0])  # deepcopy follows the rules of pickle
         batch = sub.read(1, part)
         assert (batch.bodies, batch.headers, batch.keys) == (
             [b"a", b"b"], [{"k": "v"}, None], ["one", None],
@@ -88,7 +88,7 @@ def test_the_sync_client_publishes(nodes: Cluster, name: str) -> None:
         assert stage.close() == 9001
         with pytest.raises(UsageError):
             stage.push(b"too late")
-        other = client.stage(name, "app", 0, 0, 0)  # the same attempt, in another life
+        other = client.stage(name, "app", 0, 0, 0)  # the same attempt, in another process
         other.push(b"x")
         other.close()
         assert client.last_published(name, "app") is None
@@ -140,12 +140,12 @@ def test_what_nodes_ask_of_each_other_is_not_for_clients(nodes: Cluster, name: s
     with weft.connect(nodes.servers) as client:
         session = client._session
         for request in (
-            streams.Finish(name, [(0, 1)], True),
-            streams.Reveal(name, "app", 0, [1], [0]),
-            streams.BeginReserve(name, "sub", 1, 1, True),
+            pipelines.Finish(name, [(0, 1)], True),
+            pipelines.Reveal(name, "app", 0, [1], [0]),
+            pipelines.BeginReserve(name, "sub", 1, 1, True),
         ):
             link = session.router.link(0)
             said, _ = run(link.call(request, (), session.deadline(None)))
             assert said == wire.Failure(
-                "INVALID_ARGUMENT", "nodes alone ask this of each other", False
+                "INVALID_ARGUMENT", "this request is internal to the cluster", False
             )

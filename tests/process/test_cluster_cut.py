@@ -17,18 +17,18 @@ from weft.node_process import NodeProcess, Ports
 pytestmark = [pytest.mark.process, pytest.mark.skipif(bool(why_not()), reason=why_not())]
 
 NODES = ("a", "b", "c")
-#: Runs in a host of its own, once for each question: what it prints is the answer.
+#: Runs on a separate host, once for each question, and prints the answer.
 CLIENT = """
 import json, sys, time, weft
-from weft.client.cluster import ClusterCalls
-from weft.client.standing import Standing
+from weft.client.admin.cluster import ClusterCalls
+from weft.client.admin.cluster_health import ClusterHealth
 from weft.errors import WeftError
 verb, servers, *words = sys.argv[1:]
 try:
     if verb == "standing":
-        found = Standing.of(ClusterCalls(servers.split(","), 3).places())
+        found = ClusterHealth.of(ClusterCalls(servers.split(","), 3).places())
         alive = sum(each.node.alive for each in found.nodes)
-        print(json.dumps({"settled": found.settled, "alive": alive}))
+        print(json.dumps({"recovered": found.verdict.recovered, "alive": alive}))
         sys.exit()
     with weft.connect(servers, timeout_ms=5000 if verb == "refused" else 100_000) as client:
         queue = client.queue("cut")
@@ -89,7 +89,7 @@ class Cut:
             time.sleep(0.2)
 
     def settle(self, hosts: tuple[str, ...] = NODES) -> None:
-        wanted = {"settled": True, "alive": len(hosts)}
+        wanted = {"recovered": True, "alive": len(hosts)}
         self.until(lambda: bool(self.ask("standing", hosts[:1]) == wanted))
 
     def close(self) -> None:
@@ -125,12 +125,12 @@ def test_the_smaller_side_acknowledges_nothing(cut: Cut) -> None:
     assert cut.ask("create") is True
     assert cut.ask("push", NODES, 0, 20) == 20
     cut.network.split(["a", "client"], ["b", "c"])
-    for number in range(1000, 1003):  # at once, and when the others have gone on without it
+    for number in range(1000, 1003):  # at once, and after the others have failed over
         told = cut.ask("refused", ("a",), number, number + 1)
         assert isinstance(told, dict), f"acknowledged: {told}"
     cut.network.heal()
     cut.settle()
-    # Those that were not acknowledged may be there or not; a time-out is no failure.
+    # Unacknowledged messages may be there or not; a time-out does not prove a failure.
     assert set(range(20)) <= set(cut.ask("drain", NODES, 20)) <= {*range(20), *range(1000, 1003)}
 
 

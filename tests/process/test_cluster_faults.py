@@ -1,6 +1,6 @@
 """Real clusters under faults, in short: `make chaos` is the long form (docs/reliability.md).
 
-And the sizes that PROTOCOL promises something particular of: one node, two, two with a witness; the
+Also the sizes with particular guarantees in PROTOCOL: one node, two, two with a witness; the
 smaller side of a cut; and the operator's command that could lose data.
 """
 
@@ -23,32 +23,32 @@ import pytest
 import weft
 from tests.chaos.launch import one_run
 from tests.process.netns import why_not
-from weft.client.cluster import ClusterCalls
-from weft.client.queue_sync import Queue
+from weft.client.admin.cluster import ClusterCalls
+from weft.client.sync_queue import Queue
 from weft.testing import Cluster, cluster
 
 pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(600)]
 
 QUEUE: Final = "faults"
-#: What `make chaos` asks is less; this machine may be busy with other tests.
+#: `make chaos` requires less; this machine may be busy with other tests.
 PAUSE_S_MAX: Final = 30.0
-#: A push that cannot succeed is given up after this.
+#: Timeout of a push that cannot succeed.
 PATIENCE_MS: Final = 3_000
-#: One that must succeed has all the time there is: only a hang is an error.
+#: Timeout of a push that must succeed: only a hang is an error.
 PATIENT_MS: Final = 100_000
 
 
 # --- scenarios ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("scenario", ["kill-leader", "rolling"])
+@pytest.mark.parametrize("scenario", ["kill-leader", "rolling", "stop-all"])
 def test_a_scenario(scenario: str, tmp_path: Path) -> None:
     seed = secrets.randbelow(1 << 31)
     outcome = one_run(scenario, seed, tmp_path, quick=True)
     print("\n" + outcome.line())
     assert outcome.ok, outcome.line()
     assert outcome.errors == 0, "the application saw an error"
-    # Without these it has shown nothing.
+    # Without these the run has shown nothing.
     for what in ("pushes", "plain pushes", "acks", "plain acks"):
         assert outcome.counts.get(what, 0) > 0, f"no {what}: {outcome.counts}"
     assert max(outcome.pause_s, outcome.plain_pause_s) < PAUSE_S_MAX, outcome.line()
@@ -66,7 +66,7 @@ def a_queue(made: Cluster) -> Iterator[Queue]:
 
 
 def push(queue: Queue, name: str, count: int = 40) -> set[bytes]:
-    """Pushes one by one, so that they come to many partitions."""
+    """Push one by one, so that the messages reach many partitions."""
     bodies = {f"{name} {number}".encode() for number in range(count)}
     for body in bodies:
         queue.push(body)
@@ -74,7 +74,7 @@ def push(queue: Queue, name: str, count: int = 40) -> set[bytes]:
 
 
 def drained(queue: Queue, wanted: int) -> list[bytes]:
-    """All there is, and so many at least: what was lent to who is gone comes with its lease."""
+    """Take all messages, and at least `wanted`: leases of dead consumers have to expire first."""
     bodies: list[bytes] = []
     moved = False
     end = time.monotonic() + PATIENT_MS / 1000
@@ -86,7 +86,7 @@ def drained(queue: Queue, wanted: int) -> list[bytes]:
         bodies += [message.body for message in messages]
         try:
             queue.ack_many(messages)
-        except weft.LeaseLost:  # the lead of a partition was moved just then: those come again
+        except weft.LeaseLost:  # a lead moved just then: the messages are delivered again
             moved = True
     return sorted(set(bodies)) if moved else sorted(bodies)
 
@@ -169,7 +169,7 @@ def test_the_smaller_side_of_a_cut_acknowledges_and_lends_nothing(tmp_path: Path
 
 
 def leave(made: Cluster, *flags: str, answers: bytes = b"") -> tuple[int, str]:
-    """`weft cluster leave` of node 1 on a terminal; its exit code and what it said."""
+    """`weft cluster leave` of node 1 on a terminal; its exit code and output."""
     command = [sys.executable, "-m", "weft.client.cli.main", "-s", made.servers[0]]
     ours, theirs = pty.openpty()
     with subprocess.Popen(

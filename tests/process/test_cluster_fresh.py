@@ -1,4 +1,4 @@
-"""A cluster that is used from its first moment on, while partitions are still being handed out."""
+"""A cluster that is used from its first moment on, while partitions are still being assigned."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 QUEUES = 6
 ALONE = 60
-#: Only a hang is an error: what counts is that nothing is refused and nothing is lost.
+#: Only a hang is an error: nothing may be refused and nothing lost.
 PATIENT_MS = 100_000
 
 
 @pytest.mark.parametrize("again", range(2))
 def test_what_is_pushed_before_it_has_settled_is_there_afterwards(again: int) -> None:
-    """The catalogue reaches a new node later than some of the partitions that it is to lead."""
+    """The catalogue reaches a new node later than some of the partitions that it will lead."""
     pushed: set[bytes] = set()
     with cluster(1, durability="os") as made:
         with weft.connect(made.servers, timeout_ms=PATIENT_MS) as first:
             first.create_queue("early")
-            for number in range(ALONE):  # one by one, so that they come to many partitions
+            for number in range(ALONE):  # one by one, so that the messages reach many partitions
                 first.queue("early").push(b"early %d" % number)
                 pushed.add(b"early %d" % number)
         made.add()
@@ -33,7 +33,7 @@ def test_what_is_pushed_before_it_has_settled_is_there_afterwards(again: int) ->
             for number in range(QUEUES):
                 name = f"q{number}"
                 client.create_queue(name)
-                # Through another node, too, which has heard of it from others.
+                # Through another node, too, which learned of the queue from others.
                 with weft.connect(made.servers[number % 3], timeout_ms=PATIENT_MS) as other:
                     for index in range(20):
                         body = b"%s %d" % (name.encode(), index)

@@ -1,4 +1,4 @@
-"""Real clusters as they are operated: nodes join, fail, come back, move, leave."""
+"""Real clusters in operation: nodes join, fail, return, move, leave."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from click.testing import CliRunner
 
 import weft
 from tests.contract.served import eventually
+from weft.client.admin.cluster import ClusterCalls
+from weft.client.admin.cluster_health import ClusterHealth
 from weft.client.cli.main import cli
-from weft.client.cluster import ClusterCalls
-from weft.client.standing import Standing
 from weft.node_process import NodeProcess, free_ports
 from weft.testing import Cluster, cluster
 
@@ -29,14 +29,14 @@ PATIENT_MS = 100_000
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """One cluster for the whole file: the tests go through its life, one after the other."""
+    """One cluster for the whole file: the tests use it one after the other."""
     with cluster(3, data=tmp_path_factory.mktemp("three"), durability="os") as made:
         yield made
 
 
 @pytest.fixture
 def three(shared: Cluster) -> Cluster:
-    """It stands well, with three nodes, before each test."""
+    """A settled cluster of three nodes before each test."""
     for number in range(3):
         if not shared.node(number).running:
             shared.start(number)
@@ -44,8 +44,8 @@ def three(shared: Cluster) -> Cluster:
     return shared
 
 
-def standing(made: Cluster, number: int = 0) -> Standing:
-    return Standing.of(ClusterCalls([made.node(number).grpc]).places())
+def standing(made: Cluster, number: int = 0) -> ClusterHealth:
+    return ClusterHealth.of(ClusterCalls([made.node(number).grpc]).places())
 
 
 def fill(made: Cluster) -> None:
@@ -57,13 +57,16 @@ def fill(made: Cluster) -> None:
 
 
 def drain(made: Cluster) -> list[int]:
-    """What is delivered until nothing is left. A move of a partition voids its leases: what was
-    lent then comes again, so each body counts once."""
+    """The messages delivered until none is left.
+
+    A move of a partition voids its leases: leased messages are delivered again, so each body counts
+    once.
+    """
     found: set[int] = set()
     end = time.monotonic() + 100
     with weft.connect(made.servers, timeout_ms=PATIENT_MS) as client:
         queue = client.queue("kept")
-        # What was lent to somebody who is gone comes when its lease ends.
+        # Messages leased to a dead consumer return when the lease expires.
         while (batch := queue.pop_many(1000, wait_ms=1000)) or (
             len(found) < COUNT and time.monotonic() < end
         ):
@@ -97,7 +100,7 @@ def test_three_nodes_share_the_work(three: Cluster) -> None:
 def test_any_one_may_be_killed_and_comes_back(three: Cluster, number: int) -> None:
     fill(three)
     three.kill(number)
-    three.settled()
+    three.recovered()
     assert drain(three) == list(range(COUNT))
     fill(three)
     three.start(number)
@@ -118,7 +121,7 @@ def test_all_are_killed_and_come_back(three: Cluster) -> None:
     fill(three)
     for number in range(3):
         three.kill(number)
-    for number in (2, 0, 1):  # whoever is first waits for nobody
+    for number in (2, 0, 1):  # the first one waits for no other
         three.start(number)
     three.settled()
     assert drain(three) == list(range(COUNT))
@@ -126,7 +129,7 @@ def test_all_are_killed_and_come_back(three: Cluster) -> None:
 
 def test_a_paused_node_is_missed_and_found_again(three: Cluster) -> None:
     three.pause(1)
-    three.settled()
+    three.recovered()
     fill(three)
     three.resume(1)
     three.settled()
@@ -144,10 +147,10 @@ def test_a_node_that_comes_back_elsewhere_is_found(three: Cluster) -> None:
 
 
 def serve(node: NodeProcess, seed: str) -> subprocess.CompletedProcess[str]:
-    """Starts a node's data with a seed of the test's choice; it is expected to end by itself."""
+    """Start a node's data with a seed of the test's choice; it is expected to exit by itself."""
     flags = [f"--data={node.data}", "--listen=127.0.0.1:0", f"--join={seed}"]
     return subprocess.run(
-        [sys.executable, "-m", "weft.server.command", *flags],
+        [sys.executable, "-m", "weft.server.serve_command", *flags],
         capture_output=True,
         text=True,
         timeout=200,
@@ -167,13 +170,13 @@ def test_a_second_cluster_is_not_joined_with_the_data_of_the_first(
 
 def test_the_command_refuses_what_would_leave_one_copy(three: Cluster) -> None:
     three.kill(2)
-    three.settled()
+    three.recovered()
     error = told(three, "cluster", "leave", three.node(1).id, "--yes", code=2)["error"]
     assert "one copy of everything" in error["message"]
 
 
 def test_one_more_joins_and_another_leaves_for_good(three: Cluster) -> None:
-    """The last one with this cluster: it is another one afterwards."""
+    """The last test with this cluster: its members are different afterwards."""
     fill(three)
     added = three.add()
     eventually(lambda: all(each.leads > 20 for each in standing(three, added).nodes))
@@ -203,29 +206,29 @@ def test_two_and_a_witness(tmp_path: Path) -> None:
         eventually(shared)
         fill(made)
         made.kill(0)
-        # Two of three votes are left, so the other one takes the lead of everything at once.
+        # Two of three votes are left, so the other node takes over every lead at once.
         other = made.node(1).id
         eventually(lambda: {p.sync[0] for p in standing(made, 1).places.places} == {other})
         with weft.connect(made.servers, timeout_ms=PATIENT_MS) as client:
             client.queue("kept").push_many([str(COUNT + each).encode() for each in range(10)])
         made.start(0)
         made.settled()
-        made.kill(1)  # what was acknowledged by one of them alone has reached the other
+        made.kill(1)  # entries acknowledged by one of them alone have reached the other
         other = made.node(0).id
         eventually(lambda: {p.sync[0] for p in standing(made, 0).places.places} == {other})
         assert drain(made) == list(range(COUNT + 10))
 
 
 def test_a_cluster_without_learners(tmp_path: Path) -> None:
-    """As it was made, so it stays, whoever joins; and nobody says otherwise later."""
+    """The number of learners is fixed at creation; a later start with another one fails."""
     with cluster(3, data=tmp_path, durability="os", learners=0) as made:
         made.settled()
-        # But of the catalogue: everyone follows that.
+        # Except of the catalogue: every node follows the catalogue.
         eventually(lambda: sum(each.learns for each in standing(made).nodes) == 1)
         fill(made)
         assert drain(made) == list(range(COUNT))
         first = made.node(0)
         made.stop(0)
         first.spawn({"durability": "os", "learners": 1}, [])
-        with pytest.raises(weft.errors.Unavailable, match="was made with 0, which stays"):
+        with pytest.raises(weft.errors.Unavailable, match="the cluster has 0, which stays"):
             first.await_serving()

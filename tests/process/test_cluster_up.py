@@ -1,4 +1,4 @@
-"""`weft cluster up`: real nodes that come, are told of, go with Ctrl-C, and come back."""
+"""`weft cluster up`: real nodes start, are listed, stop with Ctrl-C, and return."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ import pytest
 
 import weft
 from tests.contract.served import eventually
-from weft.client.cli.cluster.up import Plan, layout, remember
-from weft.client.cluster import ClusterCalls
-from weft.client.standing import Standing
+from weft.client.admin.cluster import ClusterCalls
+from weft.client.admin.cluster_health import ClusterHealth
+from weft.client.cli.cluster.up import ClusterPlan, layout, remember
 
 pytestmark = pytest.mark.process
 
@@ -46,7 +46,7 @@ def up(folder: Path, *flags: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def read_json(process: subprocess.Popen[str]) -> Any:
-    """The document that it prints when all nodes serve."""
+    """The document that the command prints when all nodes serve."""
     assert process.stdout is not None
     text = ""
     for line in process.stdout:
@@ -67,7 +67,7 @@ def gone(pid: int) -> bool:
 
 @pytest.fixture
 def port() -> str:
-    """A base from which all of the nodes' ports are free, below those that other tests take."""
+    """A base port with all of the nodes' ports free, below those that other tests take."""
     for base in random.SystemRandom().sample(range(2000, 9900, 50), 100):
         with ExitStack() as ends:
             probes = [ends.enter_context(socket.socket()) for _ in range(34)]
@@ -118,9 +118,38 @@ def test_three_nodes_come_and_come_back(tmp_path: Path, port: str) -> None:
             assert message.body == b"one"
 
 
+@pytest.mark.parametrize("number", [0, 2])
+def test_a_node_that_has_left_is_neither_started_nor_recommended(
+    tmp_path: Path, port: str, number: int
+) -> None:
+    with up(tmp_path, port, "--json", "--durability=os") as process:
+        said = read_json(process)
+        settle(said)
+        leaver = said["nodes"][number]
+        stay = [node for node in said["nodes"] if node is not leaver]
+        done = subprocess.run(
+            [*WEFT, "-s", said["servers"], "cluster", "leave", leaver["id"], "--yes", "--force"],
+            capture_output=True, text=True, timeout=200, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        calls = ClusterCalls([node["grpc"] for node in stay])
+        eventually(lambda: leaver["id"] not in {node.id for node in calls.places().nodes})
+        process.send_signal(signal.SIGINT)
+        assert process.wait(100) == 0
+    for _ in range(2):  # found by asking, then remembered
+        with up(tmp_path, "--json", "--durability=os") as process:
+            again = read_json(process)
+            assert [node["id"] for node in again["nodes"]] == [node["id"] for node in stay]
+            assert leaver["grpc"] not in again["servers"]
+            settle(again)
+            process.send_signal(signal.SIGINT)
+            assert process.wait(100) == 0
+    assert json.loads((tmp_path / "cluster.json").read_text())["left"] == [leaver["id"]]
+
+
 def settle(said: Any) -> None:
     calls = ClusterCalls(said["servers"].split(","))
-    eventually(lambda: Standing.of(calls.places()).settled)
+    eventually(lambda: ClusterHealth.of(calls.places()).settled)
 
 
 def test_it_shows_where_everything_is_and_what_to_try(tmp_path: Path, port: str) -> None:
@@ -157,16 +186,16 @@ def test_a_node_that_does_not_start_is_named(tmp_path: Path, port: str) -> None:
 
 def test_the_plan_is_remembered(tmp_path: Path) -> None:
     first = remember(tmp_path, 2, 9000, witness=True)
-    assert first == Plan(2, 9000, True)
+    assert first == ClusterPlan(2, 9000, True)
     assert remember(tmp_path, None, None, witness=False) == first
-    assert remember(tmp_path, 4, 9000, witness=False) == Plan(4, 9000, True)
+    assert remember(tmp_path, 4, 9000, witness=False) == ClusterPlan(4, 9000, True)
     with pytest.raises(click.UsageError, match="--base-port 9000"):
         remember(tmp_path, None, 9100, witness=False)
-    assert remember(tmp_path / "other", None, None, witness=False) == Plan(3, 7700, False)
+    assert remember(tmp_path / "other", None, None, witness=False) == ClusterPlan(3, 7700, False)
 
 
 def test_no_two_nodes_share_a_port(tmp_path: Path) -> None:
-    nodes = layout(tmp_path, Plan(16, 7700, True))
+    nodes = layout(tmp_path, ClusterPlan(16, 7700, True))
     ports = [port for node in nodes for port in node.ports]
     assert len(set(ports)) == len(ports) == 17 * 4
     assert nodes[0].ports == (7700, 7701, 7703, 7702)

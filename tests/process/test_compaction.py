@@ -1,4 +1,4 @@
-"""A queue that was filled and drained gives its disk back."""
+"""A queue that was filled and drained frees its disk space."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from weft.limits import MIB
 from weft.persistence import layout
 from weft.persistence.leveldb import LevelStore
 from weft.persistence.segments import LARGE_BYTES
-from weft.server.compaction import ROOM_BYTES, SLACK_BYTES, Compaction
+from weft.server.node.compaction import ROOM_BYTES, SLACK_BYTES, Compaction
 
 FULL_BYTES = 320 * MIB
 
@@ -19,7 +19,7 @@ FULL_BYTES = 320 * MIB
 @pytest.mark.parametrize("size", [LARGE_BYTES - 1, 150_000], ids=["in LevelDB", "in segments"])
 def test_what_is_dead_is_given_back_and_what_lives_is_kept(tmp_path: Path, size: int) -> None:
     store = LevelStore(tmp_path / "store", create=True)
-    payload = random.Random(size).randbytes(size)  # LevelDB would make nothing of zeros
+    payload = random.Random(size).randbytes(size)  # LevelDB would compress zeros to nothing
     try:
         keys = [layout.body(number % 256, number + 1) for number in range(FULL_BYTES // size)]
         for key in keys:
@@ -27,7 +27,7 @@ def test_what_is_dead_is_given_back_and_what_lives_is_kept(tmp_path: Path, size:
         full = store.size_bytes()
         for key in keys[1:]:
             store.write([(key, None)], sync=False)
-        store._segments.settle()  # files of large payloads go without a rewrite, and not at once
+        store._segments.settle()  # files of large payloads are removed without a rewrite, later
         dead = store.size_bytes()
         compaction = Compaction(store)
         compaction.look(len(payload), free_bytes=ROOM_BYTES, full=True)  # no room for a rewrite

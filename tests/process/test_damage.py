@@ -2,8 +2,8 @@
 
 Real nodes make two directories, one closed by a stop, one left behind by kill -9. Each case damages
 a file of a copy and starts a node on it: most in this process, from the directory to the last pop
-(it takes a tenth of the time), some as a real `weft serve`. Never may there be silently less, and
-never more: an ack that was confirmed stays done. WEFT_TEST_SEED makes other cases.
+(a tenth of the time), some as a real `weft serve`. No message may silently be missing, and none may
+be extra: a confirmed ack stays done. WEFT_TEST_SEED makes other cases.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Contents = dict[str, list[bytes]]
 
 
 class Made(NamedTuple):
-    """A data directory, and what must be in it."""
+    """A data directory, and its expected contents."""
 
     data: Path
     contents: Contents
@@ -69,7 +69,7 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 def _push_and_ack(
     client: WireClient, queue: str, start: int, rng: random.Random, left: set[bytes]
 ) -> None:
-    """Pushes, then acks one message of some batches and all of others; keeps count in `left`."""
+    """Push, then ack one message of some batches and all of others; keep count in `left`."""
     for number in range(start * BATCHES, (start + 1) * BATCHES):
         tails = [rng.randbytes(rng.choice((5, 50, 900))) for _ in range(BATCH)]
         bodies = [b"%d-%d " % (number, index) + tail for index, tail in enumerate(tails)]
@@ -117,7 +117,7 @@ CHANGES: Final[list[Callable[[bytearray, random.Random], None]]] = [
 
 
 def _damage(data: Path, rng: random.Random) -> str:
-    """Damages one file; what was done, for people."""
+    """Damage one file; return a description."""
     files = sorted(path for path in data.rglob("*") if path.is_file())
     path = rng.choice(files)
     name = str(path.relative_to(data))
@@ -131,7 +131,7 @@ def _damage(data: Path, rng: random.Random) -> str:
     return f"{name} {change.__name__.strip('_')}"
 
 
-# --- what a node makes of it ----------------------------------------------------------------
+# --- reaction of a node ---------------------------------------------------------------------
 
 
 def _contents_or_refusal(data: Path) -> Contents | str:
@@ -178,7 +178,7 @@ def _pop_all(engine: Engine, queue: str) -> list[bytes]:
 
 
 def _real_contents(node: LiveNode) -> Contents:
-    """The same from a real node; raises NodeEnded if it refuses to start, or ends."""
+    """The same from a real node; raises NodeEnded if the node refuses to start, or exits."""
     with WireClient(node.start().zmq, lives=lambda: node.process.poll() is None) as client:
         try:
             answer, _ = client.ask(wire.ListQueues())
@@ -229,11 +229,11 @@ def test_damage_under_a_real_node(made: Made, tmp_path: Path) -> None:
 
 
 def test_a_damaged_payload_ends_the_node_when_it_is_popped(made: Made, tmp_path: Path) -> None:
-    """Payloads are not read at a start, so this damage is found late. It is found."""
+    """Payloads are not read at a start, so this damage is found late, at the pop."""
     data = shutil.copytree(made.data, tmp_path / "copy")
     table = max((data / "store").glob("*.ldb"), key=lambda path: path.stat().st_size)
     content = bytearray(table.read_bytes())
-    # Keys are sorted: payloads (b) stand before heads (h), so the front of a table is payload.
+    # Keys are sorted: payloads (b) come before heads (h), so the front of a table is payload.
     content[len(content) // 4] ^= 0x40
     table.write_bytes(content)
     with LiveNode(data) as node, pytest.raises(NodeEnded) as ended:

@@ -1,4 +1,4 @@
-"""What the compose file starts, started here without an engine: probe, process 1, demo, scrape."""
+"""The parts of the compose file, run here without an engine: probe, process 1, demo, scrape."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from weft.testing import Cluster, cluster
 pytestmark = pytest.mark.process
 
 DOCKER = Path(__file__).resolve().parents[2] / "docker"
-#: A group of its own, and the end of all its processes with the first one.
+#: A new process namespace; all its processes end with the first one.
 AS_PROCESS_1 = ["unshare", "--pid", "--fork", "--kill-child"]
 
 
@@ -46,7 +46,7 @@ def probe(url: str) -> tuple[int, str]:
         text=True,
         timeout=100,
         check=False,
-        env={**os.environ, "http_proxy": "http://127.0.0.1:9"},  # not for a probe
+        env={**os.environ, "http_proxy": "http://127.0.0.1:9"},  # a probe must ignore it
     )
     return done.returncode, done.stdout.strip()
 
@@ -79,7 +79,7 @@ def test_a_full_disk_is_alive_and_not_ready(tmp_path: Path) -> None:
 
 
 def test_as_process_1_it_stops_cleanly_on_sigterm(tmp_path: Path) -> None:
-    """As in a container, where the kernel drops signals that process 1 does not wait for."""
+    """As in a container, where the kernel drops signals that process 1 does not handle."""
     if subprocess.run([*AS_PROCESS_1, "true"], capture_output=True, check=False).returncode:
         pytest.skip("process namespaces cannot be made here")
     serve = [sys.executable, "-m", "weft.client.cli.main", "serve"]
@@ -154,7 +154,7 @@ def test_a_password_is_made_once(tmp_path: Path) -> None:
 
 
 def test_prometheus_scrapes_a_node_and_reads_the_rules(made: Cluster, tmp_path: Path) -> None:
-    """With the compose file's own configuration; only the addresses are others."""
+    """With the compose file's own configuration; only the addresses differ."""
     prometheus = shutil.which("prometheus")
     if prometheus is None:
         pytest.skip("prometheus is not installed")
@@ -201,5 +201,5 @@ def _ask(port: int, verb: str, query: str) -> str | None:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/{verb}?{asked}") as told:
             result = json.load(told)["data"]["result"]
     except OSError:
-        return None  # it is still starting
+        return None  # still starting
     return str(result[0]["value"][1]) if result else None

@@ -1,6 +1,6 @@
-"""Garbage on both ports: the node says what is wrong where it can, and serves on.
+"""Garbage on both ports: the node reports the error where possible, and continues to serve.
 
-A queue that was filled before is looked at after every test, over both wires. WEFT_TEST_EXAMPLES
+A queue that was filled before is checked after every test, over both protocols. WEFT_TEST_EXAMPLES
 sets how many cases each kind of garbage gets.
 """
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.process
 
 EXAMPLES: Final = int(os.environ.get("WEFT_TEST_EXAMPLES", 150))
 PRECIOUS: Final = [b"precious %d" % index for index in range(500)]
-#: Codes that would put the blame on the node.
+#: Codes that would blame the node.
 OWN_FAULT: Final = {code for code in BY_CODE if code.startswith("STOR")} | {"WEFT"}
 ANSWER_SECONDS_MAX: Final = 100.0
 
@@ -35,7 +35,7 @@ fuzz = settings(
     max_examples=EXAMPLES,
     deadline=None,
     derandomize=True,
-    # One connection serves all cases of a test: that is meant.
+    # Intended: one connection serves all cases of a test.
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 
@@ -46,7 +46,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveNode]:
         with WireClient(running.start().zmq) as client:
             client.create("precious")
             client.create("scratch")
-            client.create("target")  # no garbage names it, so nothing deletes it
+            client.create("target")  # no garbage names this queue, so nothing deletes it
             client.push("precious", 1, 1, PRECIOUS)
         yield running
         assert "Traceback" not in running.log, running.log
@@ -70,9 +70,9 @@ def _peek(client: WireClient) -> list[bytes]:
 
 
 def _answers(client: WireClient, frames: list[bytes]) -> list[wire.AnyAnswer]:
-    """What the node says to these frames, and it must still say something after them."""
+    """The node's answers to these frames; the node must still answer after them."""
     client.socket.send_multipart(frames)
-    marker = client.send(wire.View())
+    marker = client.send(wire.GetView())
     answers: list[wire.AnyAnswer] = []
     while True:
         rid, answer, _ = client.receive()
@@ -158,7 +158,7 @@ PAYLOADS: Final = st.builds(
 
 @st.composite
 def mutated(draw: st.DrawFn) -> bytes:
-    """A valid call with some bytes changed, cut, doubled or put in."""
+    """A valid call with some bytes changed, cut, duplicated or inserted."""
     frame = bytearray(wire.encode(draw(VALID)))
     for _ in range(draw(st.integers(1, 4))):
         at = draw(st.integers(0, max(0, len(frame) - 1)))
@@ -203,7 +203,7 @@ def test_valid_calls_with_wild_values(
 ) -> None:
     (answer,) = _answers(zmq_client, [wire.encode(call), *payload])
     if len(payload) != isinstance(call.request, wire.Push) and not isinstance(
-        call.request, wire.View | wire.Status
+        call.request, wire.GetView | wire.Status
     ):
         assert isinstance(answer, wire.Failure)
         assert answer.code == "INVALID_ARGUMENT"
@@ -283,7 +283,7 @@ def _tcp(address: str, data: bytes) -> socket.socket:
     try:
         connection.sendall(data)
     except (BrokenPipeError, ConnectionResetError):
-        pass  # it was thrown out before it had finished, rightly
+        pass  # rightly disconnected before it had finished
     return connection
 
 
@@ -312,7 +312,7 @@ def test_half_a_frame_then_gone(node: LiveNode) -> None:
 
 
 def test_a_frame_larger_than_any(node: LiveNode) -> None:
-    """Refused by its length alone, before a byte of it is waited for or kept."""
+    """Refused by its length alone, before a byte of it is read or kept."""
     before = node.own_bytes()
     with _tcp(node.zmq, HANDSHAKE + b"\x02" + struct.pack(">Q", 1 << 40) + bytes(1000)) as peer:
         while peer.recv(4096):
@@ -361,7 +361,7 @@ def test_random_protobuf(node: LiveNode, method: tuple[str, str], data: bytes) -
     if refusal is None:
         return
     codes = [value for key, value in refusal.trailing_metadata() or () if key == "weft-code"]
-    # gRPC itself refuses what is not protobuf at all, and has no weft-code to give.
+    # gRPC itself refuses input that is not protobuf at all, without a weft-code.
     unparsed = "Error parsing message" in (refusal.details() or "")
     assert unparsed or (codes and codes[0] not in OWN_FAULT), refusal
 
@@ -379,6 +379,6 @@ def test_a_method_that_is_not(node: LiveNode) -> None:
 
 
 def test_silence_is_an_error_of_the_test() -> None:
-    """The client of these tests must notice a node that does not answer."""
+    """The client of these tests must detect a node that does not answer."""
     with WireClient("127.0.0.1:1", timeout_ms=50) as client, pytest.raises(Silence):
         client.status()

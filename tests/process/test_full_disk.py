@@ -1,6 +1,6 @@
-"""A disk that fills up: pushes are refused in time, and when it is too late the node ends.
+"""A disk that fills up: pushes are refused in time, and on a full disk the node exits.
 
-The disk is a small tmpfs, so that only the test feels it. Mounting one takes root.
+The disk is a small tmpfs, so that only the test is affected. Mounting a tmpfs takes root.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import os
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +17,7 @@ import pytest
 
 from tests.process.live_node import LiveNode
 from tests.process.wire_client import Refused, Silence, WireClient
+from weft.client.cli.doctor.node import check_space
 from weft.limits import MIB
 from weft.persistence.leveldb import WRITE_BUFFER_BYTES
 from weft.proto import wire
@@ -34,11 +36,16 @@ RECOVER_SECONDS_MAX: Final = 100.0
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
+    with _mounted(tmp_path / "disk", DISK_BYTES) as where:
+        yield where
+
+
+@contextmanager
+def _mounted(where: Path, size_bytes: int) -> Iterator[Path]:
     if os.geteuid() != 0:
         pytest.skip("mounting a small tmpfs takes root")
-    where = tmp_path / "disk"
     where.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "weft-test", str(where)]
+    command = ["mount", "-t", "tmpfs", "-o", f"size={size_bytes}", "weft-test", str(where)]
     mounted = subprocess.run(command, capture_output=True, text=True, check=False)
     if mounted.returncode:
         pytest.skip(f"no tmpfs can be mounted here: {mounted.stderr.strip()}")
@@ -48,18 +55,19 @@ def disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", "--lazy", str(where)], check=True)
 
 
-def _bodies(batch: int) -> list[bytes]:
-    return [(b"%d-%d " % (batch, index)).ljust(BODY_BYTES, b".") for index in range(BODIES)]
+def _bodies(batch: int, size: int = BODY_BYTES) -> list[bytes]:
+    return [(b"%d-%d " % (batch, index)).ljust(size, b".") for index in range(BODIES)]
 
 
-def _fill(client: WireClient, queue: str, first: int = 0) -> tuple[int, Exception]:
-    """Pushes until it is refused; the batches that were acknowledged, and the refusal."""
-    for batch in range(first, first + BATCHES_MAX):
+def _fill(client: WireClient, queue: str, body_bytes: int = BODY_BYTES) -> tuple[int, Exception]:
+    """Push until refused; return the number of acknowledged batches, and the refusal."""
+    most = BATCHES_MAX * BODY_BYTES // body_bytes
+    for batch in range(most):
         try:
-            client.push(queue, 1, batch, _bodies(batch))
+            client.push(queue, 1, batch, _bodies(batch, body_bytes))
         except (Refused, Silence) as error:
-            return batch - first, error
-    raise AssertionError(f"{BATCHES_MAX} batches were taken by a disk of {DISK_BYTES} bytes")
+            return batch, error
+    raise AssertionError(f"{most} batches were taken by a disk of {DISK_BYTES} bytes")
 
 
 def test_at_the_reserve_pushes_stop_and_the_rest_works(disk: Path, tmp_path: Path) -> None:
@@ -73,7 +81,7 @@ def test_at_the_reserve_pushes_stop_and_the_rest_works(disk: Path, tmp_path: Pat
             assert refusal.code == "STORAGE_FULL"
             status = client.status()
             print(f"\n{filled} batches, {status.free_bytes / MIB:.0f} MiB left")
-            # What LevelDB still has in memory counts as written.
+            # Data that LevelDB still has in memory counts as written.
             most = RESERVE_BYTES + WRITE_BUFFER_BYTES + 8 * MIB
             assert RESERVE_BYTES // 2 < status.free_bytes < most
             for request in (
@@ -82,7 +90,8 @@ def test_at_the_reserve_pushes_stop_and_the_rest_works(disk: Path, tmp_path: Pat
             ):
                 with pytest.raises(Refused, match="STORAGE_FULL"):
                     client.ask(request)
-            # What frees space, and what reads, goes on. A push that was taken before still is.
+            # Calls that free space or read still work. A push that was accepted before is a
+            # duplicate.
             assert client.push("bulk", 1, 0, _bodies(0)).duplicate
             assert client.drain("other") == [b"small"]
             (loan,) = client.pop("bulk", BODIES)
@@ -98,8 +107,31 @@ def test_at_the_reserve_pushes_stop_and_the_rest_works(disk: Path, tmp_path: Pat
         assert node.stop() == 0
 
 
+@pytest.mark.parametrize("body_bytes", [90, 8 * 1024], ids=["in LevelDB", "in segments"])
+def test_a_small_disk_takes_pushes_again_after_it_was_drained(
+    tmp_path: Path, body_bytes: int
+) -> None:
+    """300 MiB with the default reserve: 12 MiB are left for messages."""
+    with (
+        _mounted(tmp_path / "disk", 300 * MIB) as disk,
+        LiveNode(disk / "node", log=tmp_path / "node.log") as node,
+        WireClient(node.start().zmq) as client,
+    ):
+        client.create("bulk")
+        client.create("other")
+        filled, refusal = _fill(client, "bulk", body_bytes=body_bytes)
+        assert isinstance(refusal, Refused)
+        status = client.status()
+        assert status.full
+        assert status.free_bytes < status.limit_bytes
+        assert check_space("node", status).level == "FAIL"
+        assert len(client.drain("bulk")) == BODIES * filled
+        _wait_for_room(client)
+        assert not client.status().full
+
+
 def _wait_for_room(client: WireClient) -> None:
-    """LevelDB gives space back when it next merges tables, which a purge sets off."""
+    """LevelDB frees space when it next merges tables, which a purge triggers."""
     deadline = time.monotonic() + RECOVER_SECONDS_MAX
     while True:
         try:
@@ -131,7 +163,7 @@ def test_a_full_disk_ends_the_node_and_loses_nothing(disk: Path, tmp_path: Path)
         with WireClient(node.start().zmq) as client:
             acknowledged = [body for batch in range(filled) for body in _bodies(batch)]
             found = client.drain("bulk")
-            # The push that was not answered may be there, whole.
+            # The unanswered push may be there, complete.
             assert found in (acknowledged, acknowledged + _bodies(filled))
             client.push("bulk", 1, filled + 1, [b"goes on"])
             assert client.drain("bulk") == [b"goes on"]

@@ -1,6 +1,6 @@
-"""kill -9 at random moments under load: nothing acknowledged is lost, nothing acked comes back.
+"""kill -9 at random moments under load: no acknowledged push is lost, no acked message returns.
 
-A kill leaves the page cache: what an fsync is good for, the power-loss tests of the engine show.
+A kill leaves the page cache: the effect of an fsync is tested by the engine's power-loss tests.
 WEFT_TEST_KILLS sets how often the node is killed, WEFT_TEST_SEED repeats a run's decisions (not its
 timing: processes and disks have their own).
 """
@@ -25,9 +25,9 @@ from tests.total_queue import History, check
 KILLS: Final = int(os.environ.get("WEFT_TEST_KILLS", 50))
 PRODUCERS: Final = 3
 CONSUMERS: Final = 3
-#: How long a node lives, in seconds from when it serves.
+#: Lifetime of a node, in seconds from when it serves.
 LIFE_SECONDS: Final = (0.05, 0.7)
-#: One kill in so many comes before the node serves: in the middle of its recovery.
+#: One kill in this many comes before the node serves: in the middle of its recovery.
 EARLY_EVERY: Final = 7
 EARLY_SECONDS_MAX: Final = 0.5
 
@@ -49,7 +49,7 @@ def _counts(workers: list[Worker]) -> Counter[str]:
 
 
 def _misses(counts: Counter[str], kills: int) -> list[str]:
-    """What was not hit, yet."""
+    """Situations that have not occurred yet."""
     needed = {"unanswered": kills, "duplicates recognised": 1, "acks in doubt": 1}
     return [what for what, least in needed.items() if counts[what] < least]
 
@@ -69,14 +69,14 @@ def test_kill_under_load(tmp_path: Path) -> None:
         with working(workers, target, node.kill):
             target.moved(node.zmq)
             kills = 0
-            # On a busy machine there is less to hit: so it is killed more often.
+            # On a busy machine fewer calls are interrupted: then the node is killed more often.
             while kills < KILLS or (kills < 4 * KILLS and _misses(_counts(workers), kills)):
                 kills += 1
                 _kill_and_start(node, target, history, rng)
                 for worker in workers:
                     if worker.error is not None:
                         raise worker.error
-        # Once more: it voids the leases that the consumers left, so that all can be drained.
+        # Once more: the restart voids the consumers' remaining leases, so that all can be drained.
         history.restarted()
         node.kill()
         with WireClient(node.start().zmq) as client:
@@ -87,5 +87,5 @@ def test_kill_under_load(tmp_path: Path) -> None:
     counts = _counts(workers)
     print(verdict.report(), "\n" + "\n".join(f"  {what}: {n}" for what, n in counts.items()))
     assert verdict.ok, verdict.report()
-    # The kills must have hit something, or this test has shown nothing.
+    # The kills must have interrupted something, or this test has shown nothing.
     assert not _misses(counts, kills)

@@ -1,4 +1,4 @@
-"""The disk follows what is live: millions of acked messages leave nothing behind but one un-acked.
+"""The disk follows the live data: millions of acked messages leave only one un-acked message.
 
 WEFT_TEST_LIVE_MESSAGES sets how many; the figures are printed (pytest -s).
 """
@@ -24,10 +24,10 @@ BATCH: Final = 4000
 BODY_BYTES: Final = 128
 #: Batches pushed, then popped, then acked: 4 MB of live data at a time.
 WINDOW: Final = 8
-#: LevelDB holds writers back at twelve unmerged tables of 32 MiB; two logs, and a merge's output.
-#: Where the merging keeps up it is under 100 MiB.
+#: LevelDB delays writers at twelve unmerged tables of 32 MiB; plus two logs, and a merge's output.
+#: Where the merging keeps up the size is under 100 MiB.
 PEAK_BYTES_MAX: Final = 512 * MIB
-#: What stays once the merging has caught up: a log, and tables too few to be merged.
+#: Size once the merging has caught up: a log, and tables too few to be merged.
 END_BYTES_MAX: Final = 128 * MIB
 SETTLE_SECONDS_MAX: Final = 100.0
 #: After a restart the logs are tables, and there is little else.
@@ -51,7 +51,7 @@ def _cycle(client: WireClient, payload: bytes, first: int) -> None:
 
 
 def _settled_bytes(node: LiveNode) -> int:
-    """The directory's size when LevelDB has merged what it wants to."""
+    """The directory's size when LevelDB has finished merging."""
     deadline = time.monotonic() + SETTLE_SECONDS_MAX
     while (size := node.disk_bytes()) > END_BYTES_MAX and time.monotonic() < deadline:
         time.sleep(0.2)

@@ -1,4 +1,4 @@
-"""The network that can be cut, tried with plain sockets before anything relies on it."""
+"""The network that can be cut, tested with plain sockets before other tests rely on it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.process.netns import Network, namespaces, why_not
 pytestmark = [pytest.mark.process, pytest.mark.skipif(bool(why_not()), reason=why_not())]
 
 PORT = 7000
-#: Sends back what it gets, to any number of clients.
+#: Echoes every line, for any number of clients.
 ECHO = """
 import socketserver
 class Echo(socketserver.StreamRequestHandler):
@@ -38,7 +38,7 @@ try:
 except OSError as error:
     print(type(error).__name__)
 """
-#: A connection that stays: a line of input is sent, and what becomes of it is printed.
+#: A lasting connection: sends each line of input, and prints the result.
 HOLD = """
 import socket, sys
 line = socket.create_connection((sys.argv[1], 7000), timeout=50)
@@ -109,7 +109,7 @@ def test_a_cut_is_silent_and_concerns_two(network: Network) -> None:
 
 
 def test_a_cut_one_way(network: Network) -> None:
-    """A connection needs both ways, so a datagram shows it."""
+    """A connection needs both directions, so the test uses a datagram."""
     listen = (
         "import socket; s = socket.socket(type=socket.SOCK_DGRAM); s.bind(('0.0.0.0', 7001))\n"
         "print('ready', flush=True)\n"

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
 ROOT: Final = Path(__file__).resolve().parents[2]
 SOURCE: Final = ROOT / "tests" / "node_js"
 INSTALL_SECONDS_MAX: Final = 180
-#: Words by which npm says that there is no network, as opposed to a wrong package.json.
+#: Error codes by which npm reports a missing network, as opposed to a wrong package.json.
 OFFLINE: Final = (
     "ENOTFOUND",
     "EAI_AGAIN",
@@ -31,8 +31,7 @@ OFFLINE: Final = (
 
 @pytest.fixture(scope="module")
 def modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the program and its packages; kept between runs while package.json is the
-    same."""
+    """The program and its packages in a folder, kept while package.json is unchanged."""
     for program in ("node", "npm"):
         if shutil.which(program) is None:
             pytest.skip(f"{program} is not installed")

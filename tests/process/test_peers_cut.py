@@ -1,4 +1,4 @@
-"""Peer edges over a network that is cut: who cannot be reached is found again soon after."""
+"""Peer edges over a network that is cut: connections are restored soon after the cut."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from collections.abc import Iterator
 import pytest
 
 from tests.process.netns import Network, why_not
-from weft.persistence.keys import make_keys
+from weft.persistence.node_keys import make_keys
 
 pytestmark = [pytest.mark.process, pytest.mark.skipif(bool(why_not()), reason=why_not())]
 
 HOSTS = ("a", "b", "c")
-#: After a cut of any length: a dead connection is noticed by its heartbeat, and tried again often.
+#: After a cut of any length: a heartbeat detects a dead connection, which is retried often.
 BACK_S_MAX = 20.0
 
 
 class Peers:
-    """One peer program on each host, and when each last heard each other one."""
+    """One peer program on each host, and when each last received from each other."""
 
     def __init__(self, network: Network) -> None:
         keys = {host: make_keys() for host in HOSTS}
@@ -50,7 +50,7 @@ class Peers:
             self.heard[said["heard"], host] = said["at"]
 
     def hears(self, sender: str, to: str, seconds: float) -> float:
-        """How long it takes until `to` hears `sender` from now on."""
+        """How long it takes from now on until `to` receives from `sender`."""
         began = time.monotonic()
         while self.heard.get((sender, to), 0) <= began:
             assert time.monotonic() - began < seconds, f"{to} does not hear {sender}"
@@ -58,7 +58,7 @@ class Peers:
         return time.monotonic() - began
 
     def silent(self, sender: str, to: str, seconds: float) -> None:
-        """Nothing is heard for so long, once what was on its way has arrived."""
+        """Nothing arrives for this long, after messages in flight have arrived."""
         end = time.monotonic() + 100
         while time.monotonic() - self.heard[sender, to] < seconds:
             assert time.monotonic() < end, f"{to} hears {sender}"

@@ -1,5 +1,7 @@
-"""Pipelines over three real nodes of which one is killed at the worst moment: totals are exact, and
-nothing is left reserved or staged."""
+"""Pipelines over three real nodes of which one is killed at the worst moment.
+
+Totals are exact, and nothing is left reserved or staged.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from weft.testing import Cluster, cluster
 
 pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(600)]
 
-#: Far more than a failover takes, on a machine that does much else.
+#: Far more than a failover takes, on a busy machine.
 PATIENT_MS = 100_000
 
 
@@ -27,7 +29,7 @@ def nodes() -> Iterator[Cluster]:
 
 @pytest.fixture
 def three(nodes: Cluster) -> Cluster:
-    """All of them, whatever the test before did to them."""
+    """All three nodes, running again after the previous test."""
     for number in range(3):
         if not nodes.node(number).running:
             nodes.start(number)
@@ -54,7 +56,7 @@ def rows(sub: weft.Subscription, made: weft.Reservation) -> list[bytes]:
 
 
 def kill_during(nodes: Cluster, number: int, work: Callable[[], object], after_s: float) -> None:
-    """Kills a node while something goes on, and starts it again after a failover's time."""
+    """Kill a node during `work`, and restart it after the time of a failover."""
 
     def strike() -> None:
         time.sleep(after_s)
@@ -71,7 +73,7 @@ def kill_during(nodes: Cluster, number: int, work: Callable[[], object], after_s
 
 
 def nothing_is_left(client: weft.Client, name: str, seconds: float = 100) -> None:
-    """Late marks and stages are found out by themselves; it takes a moment."""
+    """Wait until late marks and stages are cleaned up, which takes a moment."""
     end = time.monotonic() + seconds
     while True:
         stats = client.queue(name).stats()
@@ -103,7 +105,7 @@ def test_a_node_dies_while_messages_are_reserved_read_and_acked(
             number += 1
             seen[number] = rows(sub, made)
             assert sub.reserve(number) == made
-            assert rows(sub, made) == seen[number]  # again, wherever it is led now
+            assert rows(sub, made) == seen[number]  # again, on whichever node leads now
 
     kill_during(three, 0, lambda: read(10), 0.05)
     kill_during(three, 1, lambda: read(100), 0.2)
@@ -171,7 +173,7 @@ def test_a_node_dies_while_batches_are_published(three: Cluster, client: weft.Cl
             assert client.last_published(name, "app") == batch
 
     kill_during(three, 2, lambda: write(0, 5), 0.1)
-    assert client.abort(name, "app", 3) == 0  # it is out, and stays out
+    assert client.abort(name, "app", 3) == 0  # published, and final
     nothing_is_left(client, name)
     sub = client.subscription(name, "audit")
     sub.open()

@@ -1,4 +1,4 @@
-"""A node with limits, and one whose certificate is renewed, as processes."""
+"""A node with limits, and a node whose certificate is renewed, as processes."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from tests.process.live_node import LiveNode
 from tests.process.wire_client import Refused, WireClient
 from weft.proto import weft_pb2 as pb
 from weft.proto import weft_pb2_grpc, wire
-from weft.server import tls, tokens
-from weft.server.access import Limits
+from weft.server.security import tls, token_file
+from weft.server.security.access import Limits
 
 pytestmark = pytest.mark.process
 
@@ -35,7 +35,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory, file: Path) -> Iterator[LiveNode]:
     folder = tmp_path_factory.mktemp("limits")
-    tokens.create(file, "first", ["admin:*"], 0)
+    token_file.create(file, "first", ["admin:*"], 0)
     with LiveNode(
         folder / "node", tokens=file, queues_max=6, bytes_max=1_000_000, in_flight_max=3,
         connections_max=20,
@@ -45,8 +45,8 @@ def node(tmp_path_factory: pytest.TempPathFactory, file: Path) -> Iterator[LiveN
 
 def token(file: Path, name: str, **most: int) -> str:
     grants = [f"{what}:*" for what in ("push", "consume", "watch", "table")]
-    made = tokens.create(file, name, [*grants, "admin:*"], 0, Limits(**most))[1]
-    time.sleep(tokens.LOOK_S + 0.1)
+    made = token_file.create(file, name, [*grants, "admin:*"], 0, Limits(**most))[1]
+    time.sleep(token_file.LOOK_S + 0.1)
     return made
 
 
@@ -59,7 +59,7 @@ def test_each_limit_has_its_error_and_an_audit_line(node: LiveNode, file: Path) 
         queue.push_many([b"x"] * 10)
         for _ in range(3):
             assert queue.pop() is not None
-        # Asked once: a client tries again, and its last word may be that its time was over.
+        # A single request: a client retries, and may report a timeout in the end.
         with WireClient(node.zmq, token=owner) as once, pytest.raises(Refused, match="3 leases"):
             once.ask(wire.Pop("q0", 1))
         client.create_queue("q5")
@@ -88,7 +88,7 @@ def test_a_token_is_held_to_its_rate_on_both_wires(node: LiveNode, file: Path) -
         maker.create_queue("q2")
     payload = wire.encode(wire.Payload([b"x"] * 4000))
     with WireClient(node.zmq, token=slow) as client:
-        client.ask(wire.Push("q2", 1, 1, 4000), payload)  # what is too much is waited for later
+        client.ask(wire.Push("q2", 1, 1, 4000), payload)  # the excess delays later pushes
         with pytest.raises(Refused) as refused:
             client.ask(wire.Push("q2", 1, 2, 4000), payload)
         assert (refused.value.code, refused.value.retriable) == ("RATE_LIMITED", True)
@@ -156,7 +156,7 @@ def test_a_certificate_is_renewed_without_a_restart(tmp_path: Path) -> None:
         assert before == [_der(first.cert)] * 2
         with weft.connect(node.grpc, tls=str(authority.pair.cert)) as client:
             client.create_queue("q")
-            shutil.copy(second.cert, cert)  # half of it: the key does not fit yet
+            shutil.copy(second.cert, cert)  # half of the renewal: the key does not match yet
             time.sleep(2 * tls.LOOK_S)
             assert [_shown(place) for place in places] == before
             shutil.copy(second.key, key)
@@ -167,7 +167,7 @@ def test_a_certificate_is_renewed_without_a_restart(tmp_path: Path) -> None:
 
 
 def _shown(place: str) -> bytes:
-    """The certificate that a port shows."""
+    """The certificate that a port presents."""
     host, port = place.rsplit(":", 1)
     context = ssl.create_default_context()
     context.check_hostname = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,17 +14,41 @@ from weft.testing import cluster
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "first.py"
+WORKER = ROOT / "examples" / "worker.py"
 
 
-def test_the_example_is_the_printed_one() -> None:
-    printed, *_ = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert printed == EXAMPLE.read_text()
+def test_the_examples_are_the_printed_ones() -> None:
+    text = (ROOT / "README.md").read_text()
+    first, worker, *_ = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert first == EXAMPLE.read_text()
+    assert worker == WORKER.read_text()
+    assert text.index('queue("orders").work(') < text.index("## How fast")
+
+
+@pytest.mark.process
+def test_the_worker_runs_until_it_is_told_to_stop(tmp_path: Path) -> None:
+    with cluster() as node, node.client() as client:
+        program = tmp_path / "worker.py"
+        program.write_text(WORKER.read_text().replace("127.0.0.1:7700", node.servers[0]))
+        with subprocess.Popen(
+            [sys.executable, str(program)], stdout=subprocess.PIPE, text=True
+        ) as process:
+            client.create_queue(
+                "orders", lease_ms=30_000, max_deliveries=5, dead_letter="orders.dead"
+            )
+            client.queue("orders").push(b"one")
+            assert process.stdout is not None
+            assert process.stdout.readline() == "handled one\n"
+            process.send_signal(signal.SIGTERM)
+            assert "1 succeeded" in process.stdout.read()
+            assert process.wait(100) == 0
+        assert client.queue("orders").stats().acked == 1
 
 
 @pytest.mark.process
 def test_the_example_runs_twice(tmp_path: Path) -> None:
     with cluster() as node:
-        # Only the address differs: the port in the README may be somebody's real node.
+        # Only the address differs: a real node may listen on the README's port.
         text = EXAMPLE.read_text().replace("127.0.0.1:7700", node.servers[0])
         program = tmp_path / "first.py"
         program.write_text(text)

@@ -1,4 +1,4 @@
-"""What LevelDB needed to read its log is given back when a store has been opened."""
+"""The memory that LevelDB needs to read its log is freed once a store is open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A million waiting messages: what they cost in memory, and how soon a restarted node serves."""
+"""A million waiting messages: their memory, and how soon a restarted node serves."""
 
 from __future__ import annotations
 
@@ -21,18 +21,17 @@ from weft.proto import wire
 from weft.proto.settings import Settings
 from weft.server.engine.head import Head, Part
 from weft.server.engine.head import encode as encode_head
-from weft.server.engine.queue import Queue, QueueRecord
+from weft.server.engine.queue import QueueRecord, QueueState
 from weft.server.engine.queue import encode as encode_queue
 
 pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(600)]
 
 MESSAGES: Final = 1_000_000
 BODY_BYTES: Final = 128
-#: The process's own memory. LevelDB also maps its tables, and what it has read of them counts as
-#: resident until the system wants the pages back: that is printed, and is not the node's to bound.
+#: The process's own memory. LevelDB also maps its tables, and the pages read count as resident
+#: until the system reclaims them: that figure is printed, and is not bounded.
 OWN_BYTES_MAX: Final = 200_000_000
-#: Of CPU time, until the node serves: the clock on the wall, which is printed, measures the
-#: neighbours, too.
+#: CPU time until the node serves: wall-clock time, which is printed, also depends on other load.
 RESTART_SECONDS_MAX: Final = 5.0
 WINDOW: Final = 32
 
@@ -43,7 +42,7 @@ class Started(NamedTuple):
 
 
 def _restart(node: LiveNode, what: str) -> Started:
-    """Starts the node; all messages must be there, in bounded memory."""
+    """Start the node; all messages must be there, in bounded memory."""
     began = time.monotonic()
     with WireClient(node.start().zmq) as client:
         status, info = client.status(), client.describe("ready")
@@ -87,8 +86,8 @@ def test_a_million_messages_in_batches_of_a_thousand(tmp_path: Path) -> None:
 def test_a_million_messages_in_batches_of_one(tmp_path: Path) -> None:
     _fill_one_by_one(tmp_path / "node")
     with LiveNode(tmp_path / "node") as node:
-        # Its time is printed and not judged: at 5 to 7 microseconds a batch it is near the bound,
-        # and a shared machine moves it by half.
+        # The time is printed and not judged: at 5 to 7 microseconds a batch it is near the bound,
+        # and a shared machine changes it by half.
         _restart(node, "batches of one")
 
 
@@ -99,7 +98,7 @@ def _fill_one_by_one(data: Path) -> None:
     """
     directory = DataDirectory.open(data)
     store = directory.open_store()
-    queue = Queue("ready", QueueRecord(1, 0, Settings()))
+    queue = QueueState("ready", QueueRecord(1, 0, Settings()))
     payload = wire.encode(wire.Payload([os.urandom(BODY_BYTES)]))
     lsns: Counter[int] = Counter()
     rows = [(layout.queue("ready"), encode_queue(queue.record()))]

@@ -1,4 +1,4 @@
-"""A node with TLS and tokens, as a process: who gets in, who does not, and that nothing is lost."""
+"""A node with TLS and tokens, as a process: accepted callers, refused callers, nothing lost."""
 
 from __future__ import annotations
 
@@ -23,19 +23,20 @@ import weft
 from tests.contract.authority import Authority, Pair
 from tests.process.live_node import LiveNode, NodeEnded
 from weft.client.cli.main import cli
-from weft.client.connection import REFUSED, UP
-from weft.client.direct import Direct
-from weft.persistence.keys import Keys
-from weft.proto import noise, weft_pb2_grpc, wire
+from weft.client.transport.connection import REFUSED, UP
+from weft.client.transport.tcp_connection import TcpConnection
+from weft.persistence.node_keys import Keys
 from weft.proto import weft_pb2 as pb
-from weft.server import tokens
-from weft.server.data_key import data_key
+from weft.proto import weft_pb2_grpc, wire
+from weft.server.security import token_file
+from weft.server.security.data_key import data_key
+from weft.transport import noise
 
 pytestmark = pytest.mark.process
 
 
 class Secure:
-    """A node with a certificate and tokens, and everyone who tries to use it."""
+    """A node with a certificate and tokens, and its callers."""
 
     def __init__(self, folder: Path, *, mutual: bool = False) -> None:
         self.authority = Authority(folder)
@@ -52,7 +53,7 @@ class Secure:
         self.node = LiveNode(folder / "node", log=folder / "node.log", **settings)
 
     def token(self, name: str, *grants: str, expires: int = 0) -> str:
-        return tokens.create(self.file, name, list(grants), expires)[1]
+        return token_file.create(self.file, name, list(grants), expires)[1]
 
     @contextmanager
     def stub(
@@ -68,7 +69,7 @@ class Secure:
 
 
 class Caller:
-    """Calls with a token, and says how they end."""
+    """Calls with a token, and returns how each ends."""
 
     def __init__(self, stub: Any, token: str) -> None:
         self._stub = stub
@@ -110,7 +111,7 @@ def ready(secure: Secure, queue: str) -> int:
 
 def test_no_wrong_and_expired_tokens_are_refused_and_nothing_is_lost(secure: Secure) -> None:
     expired = secure.token("late", "push:*", "consume:*", "admin:*", expires=int(time.time()) - 1)
-    time.sleep(tokens.LOOK_S + 0.1)
+    time.sleep(token_file.LOOK_S + 0.1)
     for token in ("", "nonsense", secure.owner[:-1], expired):
         with secure.stub(token) as caller:
             assert caller.push("orders") == "UNAUTHENTICATED"
@@ -123,7 +124,7 @@ def test_no_wrong_and_expired_tokens_are_refused_and_nothing_is_lost(secure: Sec
 
 def test_another_queues_token_is_refused(secure: Secure) -> None:
     token = secure.token("other", "push:other", "consume:other")
-    time.sleep(tokens.LOOK_S + 0.1)
+    time.sleep(token_file.LOOK_S + 0.1)
     with secure.stub(token) as caller:
         assert caller.push("orders") == "PERMISSION_DENIED"
         assert caller.pop("orders") == "PERMISSION_DENIED"
@@ -131,7 +132,7 @@ def test_another_queues_token_is_refused(secure: Secure) -> None:
             "PERMISSION_DENIED"
         )
         popped = caller.call("Pop", pb.PopRequest(queue="other", limit=1)).messages
-        # Its own receipt under another queue's name does nothing there.
+        # Its own receipt under another queue's name has no effect there.
         ack = pb.AckRequest(queue="orders", receipts=[popped[0].receipt])
         assert caller.code("Ack", ack) == "PERMISSION_DENIED"
         nack = pb.NackRequest(queue="other", receipts=[popped[0].receipt])
@@ -141,7 +142,7 @@ def test_another_queues_token_is_refused(secure: Secure) -> None:
 
 def test_a_foreign_receipt_under_ones_own_queue_is_lost(secure: Secure) -> None:
     token = secure.token("thief", "consume:other")
-    time.sleep(tokens.LOOK_S + 0.1)
+    time.sleep(token_file.LOOK_S + 0.1)
     with secure.stub(secure.owner) as owner, secure.stub(token) as thief:
         lent = owner.call("Pop", pb.PopRequest(queue="orders", limit=1)).messages[0]
         told = thief.call("Ack", pb.AckRequest(queue="other", receipts=[lent.receipt]))
@@ -152,24 +153,24 @@ def test_a_foreign_receipt_under_ones_own_queue_is_lost(secure: Secure) -> None:
 
 def test_a_revoked_token_is_refused_without_a_restart_and_ends_a_stream(secure: Secure) -> None:
     token = secure.token("short", "consume:empty", "admin:empty", "push:empty")
-    time.sleep(tokens.LOOK_S + 0.1)
+    time.sleep(token_file.LOOK_S + 0.1)
     with secure.stub(token) as caller:
         caller.call("CreateQueue", pb.CreateQueueRequest(queue="empty"))
         stream = caller.call("Consume", pb.ConsumeRequest(queue="empty"))
         assert caller.push("empty") == "OK"
         assert next(stream).messages[0].body == b"x"
-        tokens.revoke(secure.file, "short")
-        time.sleep(tokens.LOOK_S + 0.1)
+        token_file.revoke(secure.file, "short")
+        time.sleep(token_file.LOOK_S + 0.1)
         assert caller.push("empty") == "UNAUTHENTICATED"
         with secure.stub(secure.owner) as owner:
-            assert owner.push("empty") == "OK"  # what the stream waits for is its last
+            assert owner.push("empty") == "OK"  # the stream's last wait ends
         with pytest.raises(grpc.RpcError, match="revoked or expired"):
             list(stream)
 
 
 def test_many_callers_at_once_keep_their_own_tokens(secure: Secure) -> None:
     weak = secure.token("weak", "push:other")
-    time.sleep(tokens.LOOK_S + 0.1)
+    time.sleep(token_file.LOOK_S + 0.1)
     with secure.stub(secure.owner) as owner, secure.stub(weak) as caller:
         request = pb.DescribeQueueRequest(queue="orders")
         calls = [
@@ -195,7 +196,7 @@ def test_figures_want_a_watcher_and_health_is_for_all(secure: Secure) -> None:
     address = json.loads((secure.node.data / "address.json").read_text())["http"]
     context = ssl.create_default_context(cafile=str(secure.authority.pair.cert))
     weak = secure.token("weak figures", "push:*")
-    time.sleep(tokens.LOOK_S + 0.1)
+    time.sleep(token_file.LOOK_S + 0.1)
 
     def get(page: str, token: str = "") -> int:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -224,15 +225,17 @@ def key_of(secure: Secure) -> bytes:
 
 
 @contextmanager
-def linked(address: str, key: bytes | None) -> Iterator[Direct]:
-    made = Direct(address, key)
+def linked(address: str, key: bytes | None) -> Iterator[TcpConnection]:
+    made = TcpConnection(address, key)
     try:
         yield made
     finally:
         made.close(0)
 
 
-def ask(link: Direct, request: wire.AnyRequest, token: str, *payload: bytes) -> wire.AnyAnswer:
+def ask(
+    link: TcpConnection, request: wire.AnyRequest, token: str, *payload: bytes
+) -> wire.AnyAnswer:
     frames = [wire.encode(wire.Call(wire.WIRE_VERSION, 7, request, token)), *payload]
     until = time.monotonic() + 100
     while not link.send(frames):
@@ -249,13 +252,13 @@ def test_the_data_path_wants_the_token_too(secure: Secure) -> None:
     with linked(secure.node.zmq, key_of(secure)) as link:
         payload = wire.encode(wire.Payload([b"y"]))
         for token in ("", "nonsense"):
-            for request in (wire.PurgeQueue("orders"), wire.View(), wire.ListQueues()):
+            for request in (wire.PurgeQueue("orders"), wire.GetView(), wire.ListQueues()):
                 answer = ask(link, request, token)
                 assert isinstance(answer, wire.Failure)
                 assert (answer.code, answer.retriable) == ("UNAUTHENTICATED", False)
             answer = ask(link, wire.Push("orders", 1, 1, 1), token, payload)
             assert isinstance(answer, wire.Failure)
-        assert isinstance(ask(link, wire.View(), secure.owner), wire.ViewInfo)
+        assert isinstance(ask(link, wire.GetView(), secure.owner), wire.ViewInfo)
     assert ready(secure, "orders") == 1
 
 
@@ -290,7 +293,7 @@ def test_the_python_client(secure: Secure) -> None:
     for token in ("", "nonsense"):
         with pytest.raises(weft.Unauthenticated):
             weft.connect(secure.node.grpc, token=token, tls=authority)
-    with pytest.raises(weft.ConnectionLost):
+    with pytest.raises(weft.TlsError, match="is encrypted with TLS"):
         weft.connect(secure.node.grpc, token=secure.owner, tls=False, connect_timeout_ms=500)
 
 
@@ -327,7 +330,7 @@ def test_batches_of_any_size_are_read_on_every_path(secure: Secure, size: int) -
 
 async def test_the_async_client_and_a_weak_token(secure: Secure) -> None:
     weak = secure.token("weak python", "push:orders")
-    await asyncio.sleep(tokens.LOOK_S + 0.1)
+    await asyncio.sleep(token_file.LOOK_S + 0.1)
     tls = weft.Tls(ca=str(secure.authority.pair.cert))
     async with weft.aio.connect(secure.node.grpc, token=weak, tls=tls) as client:
         with pytest.raises(weft.PermissionDenied, match="weak python may not Pop"):
@@ -384,7 +387,7 @@ def test_nodes_with_tls_and_tokens_form_a_cluster(tmp_path: Path) -> None:
                     found |= {message.body for message in batch}
                     try:
                         queue.ack_many(batch)
-                    except weft.LeaseLost:  # partitions are still being handed out
+                    except weft.LeaseLost:  # partitions are still being assigned
                         continue
                 assert len(found) == 100
         stranger = LiveNode(tmp_path / "third", log=tmp_path / "third.log", join=seed, **settings)

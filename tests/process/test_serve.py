@@ -1,4 +1,4 @@
-"""`weft serve` as a process: how it starts, what refuses it, and how it ends."""
+"""`weft serve` as a process: its start, its refusals, and its end."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from weft.testing import Cluster, cluster
 
 pytestmark = pytest.mark.process
 
-COMMAND = [sys.executable, "-m", "weft.server.command"]
+COMMAND = [sys.executable, "-m", "weft.server.serve_command"]
 
 
 def run(*flags: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """A node that is expected to end by itself."""
+    """A node that is expected to exit by itself."""
     return subprocess.run(
         [*COMMAND, *flags],
         capture_output=True,
@@ -60,11 +60,14 @@ def test_it_says_where_clients_connect_and_what_to_try(made: Cluster) -> None:
     address = json.loads((node.data / "address.json").read_text())
     http = address.pop("http")
     assert address == {"grpc": node.grpc, "zmq": node.zmq, "pid": node.pid}
-    made.stop(0)
     said = node.log.read_text()
     assert f"clients connect to  {node.grpc}" in said
-    assert f"WEFT_SERVERS={node.grpc} weft push hello" in said
     assert f"http://{http}/metrics" in said
+    commands = [line.strip() for line in said.splitlines() if line.startswith("  WEFT_SERVERS=")]
+    assert len(commands) == 2
+    for command in commands:  # they work as printed
+        subprocess.run(command, shell=True, check=True, capture_output=True, timeout=100)
+    assert made.client().queue("hello").stats().ready == 1
 
 
 def test_health_reflection_and_view(made: Cluster) -> None:
@@ -102,7 +105,7 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
         body = pb.OutMessage(body=bytes(1 << 20))
         for _ in range(16):
             queue.Push(pb.PushRequest(queue="q", messages=[body] * 4))
-        # A reader that does not read holds its stream, and so the drain, until the grace is over.
+        # A client that does not read holds its stream, and so the drain, until the grace is over.
         stream = queue.Consume(pb.ConsumeRequest(queue="q", limit=4, prefetch=1000))
         next(stream)
         time.sleep(0.3)
@@ -129,7 +132,7 @@ def test_what_was_pushed_is_there_after_a_restart(made: Cluster) -> None:
 
 
 def test_a_failed_disk_ends_the_node(tmp_path: Path) -> None:
-    # A file that may not grow is a disk that fails: LevelDB's log ends at the limit.
+    # A file that may not grow acts as a failing disk: LevelDB's log ends at the limit.
     flags = ["--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0"]
     node = subprocess.Popen(
         ["bash", "-c", 'ulimit -f 4096; exec "$@"', "bash", *COMMAND, *flags],
@@ -149,7 +152,7 @@ def test_a_failed_disk_ends_the_node(tmp_path: Path) -> None:
         node.kill()
         node.wait()
     stored = codes.index(grpc.StatusCode.UNAVAILABLE)
-    # A call that meets the server at the moment it closes is told CANCELLED by gRPC itself.
+    # gRPC itself answers CANCELLED to a call that meets the server while it closes.
     refused = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}
     assert set(codes[:stored]) <= {grpc.StatusCode.OK}
     assert set(codes[stored:]) <= refused
@@ -187,7 +190,7 @@ def test_a_node_that_waits_for_a_member_can_be_stopped(tmp_path: Path) -> None:
         assert node.stderr is not None
         said = node.stderr.readline()
         assert "waiting for a member" in said
-        assert "127.0.0.1:1 does not answer" in said
+        assert "127.0.0.1:1: connection refused" in said
         node.send_signal(signal.SIGTERM)
         _, rest = node.communicate(timeout=100)
     finally:
@@ -198,7 +201,7 @@ def test_a_node_that_waits_for_a_member_can_be_stopped(tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
-# --- what refuses to start --------------------------------------------------------------------
+# --- refused starts ---------------------------------------------------------------------------
 
 
 def refused(done: subprocess.CompletedProcess[str], code: int, says: str) -> None:
@@ -223,7 +226,7 @@ def test_a_port_in_use(tmp_path: Path, which: str) -> None:
             f"--listen={flags['listen']}",
             f"--zmq-listen={flags['zmq_listen']}",
             f"--http-listen={flags.get('http_listen', '127.0.0.1:0')}",
-            "--peer-listen=127.0.0.1:0",  # else it is the port three above, which may be taken too
+            "--peer-listen=127.0.0.1:0",  # the default port may be taken, too
         )
     refused(done, 1, f"cannot listen on {address}")
     assert "Address already in use" in done.stderr

@@ -1,8 +1,9 @@
-"""A client that asks and never reads: it pins a bounded piece of the node and nobody else's time.
+"""A client that sends requests and never reads pins bounded memory and delays no other client.
 
 Each pop is answered with up to 8 MiB. The answers fill the client's own buffers, then TCP's, then
-what the node keeps for one connection; after that they cannot be sent, and what they lent goes back
-to the queue at once. What was sent and never read comes back when its lease ends.
+the node's buffer for one connection; after that they cannot be sent, and their messages return to
+the queue at once, with those that wait in the connection. Messages that the kernel has taken and
+the client never read return when their lease expires.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tests.process.live_node import LiveNode
 from tests.process.wire_client import WireClient
 from weft.limits import MIB
 from weft.proto import wire
-from weft.server.edge import PEER_BYTES_MAX
+from weft.server.edges.edge import PEER_BYTES_MAX
 
 pytestmark = pytest.mark.process
 
@@ -27,12 +28,12 @@ BODY_BYTES: Final = 1 * MIB
 #: Seven bodies and their frame are one batch, just under POP_BYTES_MAX.
 BATCH: Final = 7
 BATCHES: Final = 60
-#: More pops than there are batches, so that every one of them is lent, given back and lent again.
+#: More pops than there are batches, so that every batch is lent, returned and lent again.
 POPS: Final = 200
 LEASE_MS: Final = 3000
-#: What one connection may add: what is on its way to it, and one round's answers.
+#: Memory that one connection may add: its unsent answers, and one round's answers.
 GROWTH_BYTES_MAX: Final = PEER_BYTES_MAX + 96 * MIB
-#: At most, half of the time: whoever waited for the deaf one would do so always.
+#: Upper bound of the median: a client blocked by the slow one would always wait longer.
 OTHER_SECONDS_MAX: Final = 2.0
 
 
@@ -66,7 +67,7 @@ def test_a_client_that_never_reads(tmp_path: Path) -> None:
             )
             assert statistics.median(waits) < OTHER_SECONDS_MAX
             assert peak - before < GROWTH_BYTES_MAX
-            # Nobody acked: all of it comes back, the last when the leases end.
+            # Nothing was acked: everything returns, the last messages when the leases expire.
             assert _drain(other) == names
         assert node.stop() == 0
 
@@ -84,8 +85,11 @@ def _drain(client: WireClient) -> set[bytes]:
 
 
 def test_pops_that_wait_are_answered_as_fast_as_they_are_read(tmp_path: Path) -> None:
-    """More waits on one connection than may be on their way to it: when they all come true at once,
-    each is answered when there is room for it, and the connection stays."""
+    """More waiting pops on one connection than unsent answers are allowed.
+
+    When messages for all arrive at once, each pop is answered when there is room, and the
+    connection stays open.
+    """
     waits = 3 * PEER_BYTES_MAX // (BATCH * BODY_BYTES)
     with LiveNode(tmp_path / "node") as node, WireClient(node.start().zmq) as other:
         for queue in ("large", "larger"):

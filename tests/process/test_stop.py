@@ -1,4 +1,4 @@
-"""How a node ends: asked to, killed while it starts, or refused because another one is there."""
+"""How a node ends: on request, killed during its start, or refused because another one runs."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ pytestmark = pytest.mark.process
 
 STOPS: Final = 4
 GRACE_MS: Final = 3000
-#: After the grace: what is left is written and the store is closed.
+#: After the grace: the rest is written and the store is closed.
 CLOSE_SECONDS_MAX: Final = 100.0
-#: Longer than anything takes that does not wait for it.
+#: Longer than anything takes that does not wait for the grace.
 LONG_GRACE_MS: Final = 200_000
 WAITING: Final = 20
 
@@ -83,7 +83,7 @@ def test_waiting_pops_return_when_the_node_stops(tmp_path: Path) -> None:
             assert answer == wire.Popped([])
             waiting.remove(rid)
         assert node.wait(CLOSE_SECONDS_MAX) == 0
-        # Nobody had to wait for the grace to be over: there was nothing to be finished.
+        # The node did not wait for the grace to be over: there was nothing to finish.
         assert time.monotonic() - started < LONG_GRACE_MS / 2000
 
 
@@ -119,6 +119,6 @@ def test_a_second_node_on_the_same_directory_is_refused(tmp_path: Path) -> None:
         assert str(data) in ended.value.log
         assert f"process {node.process.pid}" in ended.value.log
         assert "Traceback" not in ended.value.log
-        # The first has not noticed, and address.json is still its own.
+        # The first node is not affected, and address.json is still its own.
         assert client.drain("mine") == [b"one"]
         assert f'"pid": {node.process.pid}' in (data / "address.json").read_text()

@@ -1,13 +1,13 @@
-"""A damaged LevelDB directory says so and names the file, or gives back all that was acknowledged.
+"""A damaged LevelDB directory: an error that names the file, or all acknowledged writes are there.
 
-Directories are made by a child process that writes sealed records: one closes its store, others are
-killed with SIGKILL. Then files are changed at random. The honest expectation for each:
+A child process makes the directories by writing sealed records: one closes its store, others are
+killed with SIGKILL. Then files are changed at random. The expectation for each:
 
-- closed: an error that names the file, or exactly what was written;
-- killed, every write synced: an error, or exactly what was acknowledged (the write that was on its
-  way when the process was killed may be there or not, as without damage);
+- closed: an error that names the file, or exactly the written records;
+- killed, every write synced: an error, or exactly the acknowledged writes (the write in progress
+  at the kill may be there or not, as without damage);
 - killed, some writes not synced: an error, or everything up to the last synced write and perhaps
-  more, without a gap. Cutting off un-synced writes is the class that nothing on this disk can show.
+  more, without a gap. Cutting off un-synced writes is the damage that nothing on this disk shows.
 
 This file is also the child: it runs itself.
 """
@@ -29,7 +29,7 @@ import pytest
 
 from weft.errors import StorageError, StoreDamaged
 from weft.limits import KIB
-from weft.persistence import journal, layout, leveldb, manifest, segments, table
+from weft.persistence import layout, leveldb, leveldb_log, leveldb_table, manifest, segments
 from weft.persistence.leveldb import LevelStore
 from weft.persistence.store import Change
 
@@ -38,7 +38,7 @@ DAMAGES = int(os.environ.get("WEFT_DAMAGE_COUNT", "100"))
 #: Writes by one child, enough for some tables, and a log or two, at this buffer size.
 WRITES = 400
 BUFFER_BYTES = 64 * KIB
-#: So that some payloads stand in segments, and there are several.
+#: So that some payloads are in segments, and there are several.
 LARGE_BYTES = 1000
 SEGMENT_BYTES = 24 * KIB
 #: In a child that mixes, one write in this many is synced.
@@ -46,7 +46,7 @@ SYNC_EVERY = 9
 
 
 def changes_of(number: int) -> list[Change]:
-    """What write ``number`` of a child does: a batch comes, an old one goes, a state changes."""
+    """The changes of write ``number``: a batch is added, an old one deleted, a state updated."""
     rng = random.Random(number)
     data = rng.randbytes(rng.choice([10, 100, 1000, 3000]))
     rows = [
@@ -62,7 +62,7 @@ def changes_of(number: int) -> list[Change]:
 
 
 def contents(store: LevelStore) -> dict[bytes, bytes]:
-    """Every record, each found to be whole."""
+    """Every record, each verified."""
     rows = dict(store.scan(b"", b"\xff"))
     for key, record in rows.items():
         layout.unseal(key, record, store.path)
@@ -70,7 +70,7 @@ def contents(store: LevelStore) -> dict[bytes, bytes]:
 
 
 def child(path: str, mode: str, count: int) -> None:
-    """Write, saying after each write up to where everything is acknowledged; then close."""
+    """Write, and report after each write how far everything is acknowledged; then close."""
     leveldb.__dict__["WRITE_BUFFER_BYTES"] = BUFFER_BYTES
     segments.__dict__.update(LARGE_BYTES=LARGE_BYTES, SEGMENT_BYTES=SEGMENT_BYTES)
     store = LevelStore(path, create=True)
@@ -84,9 +84,9 @@ def child(path: str, mode: str, count: int) -> None:
 @dataclass(frozen=True)
 class Made:
     path: Path
-    #: Everything up to this write must be there, or the damage be noticed.
+    #: Everything up to this write must be there, or the damage be detected.
     low: int
-    #: Nothing after this one was begun.
+    #: No write after this one was begun.
     high: int
 
 
@@ -110,7 +110,7 @@ def make(path: Path, mode: str, count: int, kill_after: int | None = None) -> Ma
 
 
 def check(made: Made, states: dict[int, dict[bytes, bytes]]) -> str | int:
-    """Open and read all: the error's text, or how many writes it holds, which must be enough."""
+    """Open and read all: the error's text, or the number of writes present, which must suffice."""
     try:
         store = LevelStore(made.path, create=False)
     except StorageError as error:
@@ -136,7 +136,7 @@ def copied(made: Made, to: Path) -> Made:
 
 
 def damage(folder: Path, rng: random.Random) -> tuple[str, str]:
-    """Do one thing to one file; what was done, and the file's name."""
+    """Damage one file once; return the kind of damage, and the file's name."""
     sizes = {file.name: file.stat().st_size for file in sorted(folder.iterdir())}
     # Tables are many: the kind of file is drawn first, so that the few others get their share.
     kind = rng.choice(sorted({name.split("-")[0].split(".")[-1] for name in sizes}))
@@ -161,7 +161,7 @@ def damage(folder: Path, rng: random.Random) -> tuple[str, str]:
 
 @pytest.fixture(scope="module")
 def states() -> dict[int, dict[bytes, bytes]]:
-    """What a store holds after so many writes."""
+    """The contents of a store after each number of writes."""
     rows: dict[bytes, bytes] = {}
     after = {0: dict(rows)}
     for number in range(1, WRITES + 1):
@@ -209,7 +209,7 @@ def test_damage_is_named_or_harmless(
         result = check(copy, states)
         if isinstance(result, str):
             noticed += 1
-            # Of two logs the newer one is named by nothing but itself.
+            # No other file records the name of the newer of two logs, so the error cannot name it.
             gone = what.startswith("remove") and name.endswith(".log")
             named = name in result or (gone and "a newer log was removed" in result)
             assert named, f"{what}: the message does not name it: {result}"
@@ -243,11 +243,11 @@ def test_every_cut_of_the_newest_log_is_noticed(
     log = max(base.path.glob("*.log"))
     data = log.read_bytes()
     rng = random.Random(SEED)
-    whole = len(list(journal.records(data, str(log))))
+    whole = len(list(leveldb_log.records(data, str(log))))
     for size in [0, 1, 7, *rng.sample(range(len(data) - 1), 10)]:
         copy = copied(base, tmp_path / "copy")
         (copy.path / log.name).write_bytes(data[:size])
-        lost = whole - len(list(journal.records(data[:size], str(log))))
+        lost = whole - len(list(leveldb_log.records(data[:size], str(log))))
         result = check(copy, states)
         # A killed child may have begun one write that was not acknowledged.
         assert isinstance(result, str) or lost <= base.high - base.low
@@ -260,18 +260,18 @@ def test_the_reader_of_leveldbs_files_agrees_with_leveldb(closed: Made, tmp_path
     tables = [closed.path / entry.name for entry in current.tables.values()]
     named = {file.name for file in tables}
     found = {file.name for file in closed.path.glob("*.ldb")}
-    # Closed during a compaction, it leaves what that has written so far: the newest files.
+    # A close during a compaction leaves the files written so far: the newest ones.
     assert named <= found
     assert all(file > max(named) for file in found - named)
-    # When LevelDB has nothing more to do, they are the same.
+    # When LevelDB has nothing more to do, the two sets are equal.
     copy = copied(closed, tmp_path / "copy").path
     with closing(plyvel.DB(str(copy))) as database:
         database.compact_range()
     rest = manifest.read(str(copy)).tables.values()
     assert {entry.name for entry in rest} == {file.name for file in copy.glob("*.ldb")} != set()
-    assert not any(table.is_damaged(file.read_bytes()) for file in tables)
+    assert not any(leveldb_table.is_damaged(file.read_bytes()) for file in tables)
     for file in [Path(current.path), *closed.path.glob("*.log")]:
-        assert journal.first_bad_checksum(file.read_bytes(), str(file)) is None
+        assert leveldb_log.first_bad_checksum(file.read_bytes(), str(file)) is None
 
 
 def test_a_damaged_table_is_named_by_the_write_that_a_compaction_failed(
@@ -286,7 +286,7 @@ def test_a_damaged_table_is_named_by_the_write_that_a_compaction_failed(
     store = LevelStore(copy, create=False)
 
     def compact_and_write() -> None:
-        # A compaction says nothing: LevelDB keeps its error for the next write.
+        # A compaction raises nothing: LevelDB keeps its error for the next write.
         store.compact(b"\0", b"\xff")
         store.write([(b"z", b"")], sync=False)
 
@@ -310,7 +310,7 @@ def test_an_emptied_log_before_another_is_noticed(closed: Made, tmp_path: Path) 
     # Two logs, as while LevelDB turns the older one into a table: the newest is renumbered.
     first = max(closed.path.glob("*.log"))
     copy = copied(closed, tmp_path / "copy").path
-    records = list(journal.records(first.read_bytes(), str(first)))
+    records = list(leveldb_log.records(first.read_bytes(), str(first)))
     assert len(records) > 2
     second = first.with_name(f"{int(first.stem) + 500:06d}.log").name
     (copy / second).write_bytes(first.read_bytes())

@@ -1,6 +1,6 @@
-"""A full disk: the write says so, the store ends, and what was acknowledged is there afterwards.
+"""A full disk: the write fails, the store closes, and acknowledged writes are there afterwards.
 
-The disk is a small tmpfs with a ballast file on it; removing that is how somebody makes room.
+The disk is a small tmpfs with a ballast file; removing the file makes room.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def record(number: int) -> tuple[bytes, bytes]:
 
 
 def fill(path: Path) -> int:
-    """Write until the disk is full; how many writes were acknowledged."""
+    """Write until the disk is full; return the number of acknowledged writes."""
     store = LevelStore(path, create=True)
     acknowledged = 0
     try:
@@ -75,7 +75,7 @@ def test_a_full_disk_loses_nothing_acknowledged(
     acknowledged = fill(disk / "store")
     assert acknowledged > 10
     try:
-        # A node that is started again before there is room must not make it worse.
+        # A restart before there is room must not make it worse.
         LevelStore(disk / "store", create=False).close()
     except StorageError as error:
         assert not isinstance(error, StoreDamaged), error.message  # noqa: PT017
@@ -85,7 +85,7 @@ def test_a_full_disk_loses_nothing_acknowledged(
     for number in range(acknowledged):
         key, value = record(number)
         assert found[key] == value
-    # The one that failed was not acknowledged: it may be there or not.
+    # The failed write was not acknowledged: it may be there or not.
     assert len(found) <= acknowledged + 1
     store.write([record(acknowledged)], sync=True)
     store.close()

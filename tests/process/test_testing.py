@@ -1,4 +1,4 @@
-"""`weft.testing`: real nodes that come, go, and are never left behind."""
+"""`weft.testing`: real nodes that start, stop, and are never left behind."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["weft_cluster"]
 
 
 def becomes(pid: int, states: str, seconds: float = 100) -> bool:
-    """Whether a process gets into one of these states of proc(5); a gone one counts as Z."""
+    """True if a process reaches one of these states of proc(5); a missing process counts as Z."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         try:
@@ -32,7 +32,7 @@ def becomes(pid: int, states: str, seconds: float = 100) -> bool:
 
 
 def ended(pid: int) -> bool:
-    """Whether it is gone, or waits only for its parent to look."""
+    """True if the process is gone, or is a zombie."""
     return becomes(pid, "Z")
 
 

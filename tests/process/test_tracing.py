@@ -1,4 +1,4 @@
-"""A trace from the push through every delivery to the ack, and none where nobody wants one."""
+"""A trace from the push through every delivery to the ack, and none without a tracer."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def servers() -> Iterator[list[str]]:
 
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
-    """An application that has set up tracing; the real one can be set only once a process."""
+    """An application with tracing set up; a process can set the real provider only once."""
     exporter = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))

@@ -1,7 +1,8 @@
-"""The smallest client: one DEALER socket, one call at a time, nothing retried behind one's back.
+"""A minimal client: one DEALER socket, one call at a time, no implicit retries.
 
-Tests that kill nodes need to know exactly what was sent and what was answered, so they speak the
-wire themselves. A call that is not answered in time raises `Silence`: its outcome is unknown.
+Tests that kill nodes need to know exactly which requests were sent and answered, so they use the
+wire protocol directly. A call that is not answered in time raises `Silence`: its outcome is
+unknown.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from weft.limits import BATCH_COUNT_MAX
 from weft.proto import wire
 from weft.proto.settings import Settings
 
-#: Between two looks at whether the node lives.
+#: Interval of the checks whether the node lives.
 _LOOK_MS: Final = 500
 
 
 class Silence(Exception):
-    """No answer came in time: whether the call was done is unknown."""
+    """No answer came in time: whether the call was executed is unknown."""
 
 
 class Refused(Exception):
@@ -57,7 +58,7 @@ class WireClient:
         token: str = "",
         lives: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`lives` says whether the node is there: one that has ended is not waited for."""
+        """`lives` returns whether the node runs: the client does not wait for a dead node."""
         self._lives = lives
         self._timeout_ms = timeout_ms
         self._token = token
@@ -86,7 +87,7 @@ class WireClient:
     # --- calls ------------------------------------------------------------------------------
 
     def send(self, request: wire.AnyRequest, *payload: bytes) -> int:
-        """Sends a call and returns its number, without waiting for the answer."""
+        """Send a call and return its number, without waiting for the answer."""
         rid = next(self._rids)
         self.socket.send_multipart(
             [wire.encode(wire.Call(wire.WIRE_VERSION, rid, request, self._token)), *payload]
@@ -94,7 +95,7 @@ class WireClient:
         return rid
 
     def receive(self, timeout_ms: int | None = None) -> tuple[int, wire.AnyAnswer, list[bytes]]:
-        """The next answer, whichever call it belongs to."""
+        """The next answer, for any call."""
         left_ms = self._timeout_ms if timeout_ms is None else timeout_ms
         while not self.socket.poll(min(left_ms, _LOOK_MS)):
             left_ms -= _LOOK_MS
@@ -167,7 +168,7 @@ class WireClient:
         return answer
 
     def drain(self, queue: str) -> list[bytes]:
-        """Pops and acks all that is ready; the bodies, in the order in which they came."""
+        """Pop and ack all ready messages; return the bodies, in order of delivery."""
         bodies: list[bytes] = []
         while loans := self.pop(queue, BATCH_COUNT_MAX, lease_ms=60_000):
             settled = self.ack(queue, [loan.receipt() for loan in loans])

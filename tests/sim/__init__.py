@@ -1,1 +1,1 @@
-"""The simulator: the cluster's core in a world where everything breaks, driven by a seed."""
+"""The simulator: real node cores in a simulated world with faults, driven by a seed."""

@@ -1,7 +1,8 @@
-"""``python -m tests.sim --seeds 2000`` or ``--seed 130``: what ``make sim`` runs.
+"""The simulator, as ``make sim`` runs it: ``python -m tests.sim --seeds 2000`` or ``--seed 130``.
 
-A long run goes in pieces, and with ``--log`` it is written down piece by piece: started again with
-the same file it goes on where it was. ``python -m tests.sim --seeds 100000 --jobs 1 --log FILE``.
+A long run is split into pieces. With ``--log`` each finished piece is appended to a file; a run
+started again with the same file resumes after the last piece. ``python -m tests.sim --seeds 100000
+--jobs 1 --log FILE``.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ from typing import NamedTuple
 
 from .run import simulate, try_seed
 
-#: Seeds of which the log has one line.
+#: Seeds per line of the log.
 PIECE = 500
 
 
 class Piece(NamedTuple):
-    """Some seeds that were run, as a line of the log."""
+    """A range of seeds that ran, stored as one line of the log."""
 
     first: int
     seeds: int
     seconds: float
-    #: Seeds that showed something, and the first line of what.
+    #: Seeds with a violation, each with the first line of its error.
     failed: list[tuple[int, str]]
 
 
@@ -70,7 +71,7 @@ def main() -> int:
 
 
 def read_log(path: Path) -> list[Piece]:
-    """What was run before: pieces that follow each other."""
+    """Read the pieces of an earlier run; the pieces must be contiguous."""
     pieces: list[Piece] = []
     for line in path.read_text().splitlines():
         first, count, seconds, failed = json.loads(line)
@@ -82,14 +83,14 @@ def read_log(path: Path) -> list[Piece]:
 
 
 def run_many(first: int, count: int) -> list[tuple[int, str]]:
-    """Seeds from `first` on, on all cores; those that showed something, and what."""
+    """Run `count` seeds from `first` on, on all cores; return failed seeds with their errors."""
     with _pool(os.cpu_count() or 1) as pool:
         return list(_failed(pool, first, count))
 
 
 @contextmanager
 def _pool(jobs: int) -> Iterator[ProcessPoolExecutor | None]:
-    """Processes to run seeds in; one job runs in this one."""
+    """A process pool that runs seeds; with one job, None: the seeds run in the calling process."""
     if jobs == 1:
         yield None
         return

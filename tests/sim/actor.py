@@ -1,7 +1,7 @@
-"""A client of the simulated world that does one thing after the other, written as a generator.
+"""A sequential client of the simulated world, written as a generator.
 
-It yields what it asks and is sent the answer, or None when none came in time. It may be killed
-between any two steps, as a process is: what it had asked may still be done.
+The generator yields a request and is sent the answer, or None after a timeout. An actor may be
+killed between any two steps, as a process may be: a request already sent may still be executed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PAUSE = 300_000
 class Asks(NamedTuple):
     request: wire.AnyRequest
     payload: Sequence[bytes] = ()
-    #: The partition whose primary is asked; None: anybody.
+    #: Send the request to the primary of this partition; None: to any member.
     place: int | None = None
 
 
@@ -37,14 +37,14 @@ class Answer(NamedTuple):
 
 
 Acts = Generator[Asks | Sleeps, Answer | None, None]
-#: A step of one: it ends with the answer.
+#: A sub-generator for one request; returns the answer.
 Step = Generator[Asks | Sleeps, Answer | None, Answer]
 
 
 def insist(
     request: wire.AnyRequest, payload: Sequence[bytes] = (), place: int | None = None
 ) -> Step:
-    """Asks until there is an answer that stands."""
+    """Repeat the request until an answer arrives that is not a retriable failure."""
     while True:
         answer = yield Asks(request, payload, place)
         if answer is not None:
@@ -71,30 +71,30 @@ class Actor:
             return
         self._step += 1
         try:
-            wish = self._acts.send(answer)
+            act = self._acts.send(answer)
         except StopIteration:
             self.alive = False
             return
-        if isinstance(wish, Sleeps):
-            self._world.after(wish.us, self._once(self._step, None))
+        if isinstance(act, Sleeps):
+            self._world.after(act.us, self._once(self._step, None))
             return
         self._world.after(_PATIENCE, self._once(self._step, None))
-        self._ask(wish)
+        self._ask(act)
 
     def _once(self, step: int, answer: Answer | None) -> Callable[[], None]:
         return lambda: self._go(answer) if self._step == step else None
 
-    def _ask(self, wish: Asks) -> None:
+    def _ask(self, act: Asks) -> None:
         machine = self._world.member()
         if machine is None:
             return
-        plain = wish.place is None
-        if wish.place is not None:
-            machine = self._world.machines[machine.loom.view.places[wish.place].primary]
+        plain = act.place is None
+        if act.place is not None:
+            machine = self._world.machines[machine.node_core.view.places[act.place].primary]
         step = self._step
 
         def heard(_: Machine, said: wire.AnyAnswer, frames: Sequence[bytes]) -> None:
             if self._step == step:
                 self._go(Answer(said, frames))
 
-        self._world.ask(machine, wish.request, wish.payload, heard, plain=plain)
+        self._world.ask(machine, act.request, act.payload, heard, plain=plain)

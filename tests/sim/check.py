@@ -1,8 +1,8 @@
-"""The invariants of the protocol, looked at after every event that can have touched them.
+"""The invariants of the protocol, checked after every event that can affect them.
 
-They are numbered as the protocol numbers them. A checker never asks a node what it believes where
-it can look at the node's disk instead. What clients see is in ``ledger``, what the logs add up to
-in ``fold``.
+The numbers are those of the protocol. A checker reads a node's disk rather than the node's memory
+wherever possible. ``ledger`` checks the clients' observations, ``log_fold`` the states that the
+logs add up to.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from weft.dht.core import SIZE
 from weft.dht.log import decode
-from weft.dht.messages import Reply
-from weft.dht.meta import Meta, decode_meta
+from weft.dht.messages import PeerReply
 from weft.dht.planner import copies
 from weft.dht.replica import Replica
+from weft.dht.replica_record import ReplicaRecord, decode_replica_record
 from weft.dht.role import Role
 from weft.dht.view import View
 from weft.persistence import layout
@@ -23,8 +23,8 @@ from weft.persistence.store import Change
 from weft.proto import wire
 from weft.server.engine import head
 
-from .fold import Fold
 from .ledger import Ledger
+from .log_fold import Fold
 from .machine import SUM_BYTES, Machine
 from .violation import Violation
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def _name(partition: int, record: bytes) -> tuple[int, int, int]:
-    """Of a batch, by its head."""
+    """The identity of a batch, from its head: (partition, producer, batch number)."""
     found = head.decode(record[SUM_BYTES:])
     return partition, found.producer, found.batch
 
@@ -46,13 +46,14 @@ class Checker:
         self.views: dict[int, View] = {}
         self.active: dict[tuple[int, int], str] = {}  # (partition, epoch) -> node
         self.entries: dict[tuple[int, int, int], bytes] = {}  # (partition, lsn, epoch) -> data
-        #: partition -> (epoch, lsn): everything up to there was acknowledged.
+        #: partition -> (epoch, lsn): every entry up to there was acknowledged.
         self.acknowledged: dict[int, tuple[int, int]] = {}
-        #: (partition, producer, batch) -> the entries that bring it.
+        #: (partition, producer, batch) -> the log entries that contain the batch.
         self._brought: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
-        #: The same for those that a node wrote when it was alone, without an entry.
+        #: Batches that a node wrote without a log entry, while the node was the only replica.
         self._written: set[tuple[int, int, int]] = set()
-        #: machine -> partition -> what it has promised; the epoch in which it was last active.
+        #: machine -> partition -> the promised epoch; and the epoch in which the replica was last
+        #: active.
         self._promised: dict[str, dict[int, int]] = {}
         self._seen_active: dict[str, dict[int, int]] = {}
         self._known: dict[str, int] = {}
@@ -61,18 +62,19 @@ class Checker:
     # --- machines -------------------------------------------------------------------------
 
     def started(self, machine: Machine) -> None:
-        """A process begins, on whatever its disk has."""
+        """A process starts on the current content of its disk."""
         self._promised.setdefault(machine.name, {})
         self._seen_active.setdefault(machine.name, {})
         self.fold.started(machine)
         self.ledger.line.started(machine)
+        self.ledger.leases.started(machine)
         for key, value in machine.store.scan(*layout.kind_range(layout.LOG)):
             self._entry(key, machine.record(key, value))
 
     def recovered(self, machine: Machine) -> None:
-        """7, across crashes: what was promised durably is what a fresh process starts from."""
+        """7, across crashes: a fresh process starts from the durable promises."""
         for number, promised in self._promised[machine.name].items():
-            replica = machine.loom.core.replicas.get(number)
+            replica = machine.node_core.core.replicas.get(number)
             kept = replica.promised if replica is not None else 0
             self.that(kept >= promised, f"7: {machine.name} forgot a promise of {number}")
         self._vote(machine)
@@ -104,14 +106,15 @@ class Checker:
                     self._brought.setdefault(name, []).append((lsn, epoch))
 
     def looked(self, machine: Machine, touched: set[int]) -> None:
-        """After a round of one machine, in which it may have changed its mind about some places."""
-        core = machine.loom.core
+        """Check a machine after a round; `touched`: partitions whose replica may have changed."""
+        core = machine.node_core.core
         self._view(machine)
         self._vote(machine)
         promised, seen = self._promised[machine.name], self._seen_active[machine.name]
         for number in touched:
             replica = core.replicas[number]
-            # What was written is what was promised: it is said only after the write.
+            # A promise is sent only after its write, so the promise in memory is the written
+            # promise.
             if replica.promised != (before := promised.get(number, 0)):
                 self.that(replica.promised > before, f"7: {machine.name} broke a promise")
                 promised[number] = replica.promised
@@ -121,10 +124,10 @@ class Checker:
         if self._world.options.limited:
             self.ledger.looked(machine)
 
-    # --- what machines say ----------------------------------------------------------------
+    # --- answers of machines --------------------------------------------------------------
 
-    def replied(self, machine: Machine, message: Reply) -> None:
-        """An answer leaves a machine for another one, which asked for a client."""
+    def replied(self, machine: Machine, message: PeerReply) -> None:
+        """An answer leaves a machine for another node, which forwarded a client's request."""
         if isinstance(message.answer, wire.Pushed):
             self._acknowledges(machine, message.answer)
         elif isinstance(message.answer, wire.Popped):
@@ -142,31 +145,37 @@ class Checker:
             self._acknowledges(machine, answer)
         elif isinstance(answer, wire.Popped):
             self.ledger.lent(machine, answer, payload)
-        elif isinstance(request, wire.Ack) and isinstance(answer, wire.Settled):
-            self.ledger.settled(request, answer)
+        elif isinstance(request, wire.Ack | wire.Nack | wire.Extend) and isinstance(
+            answer, wire.Settled
+        ):
+            if isinstance(request, wire.Ack):
+                self.ledger.settled(request, answer)
+            self.ledger.leases.settled(machine, request.receipts, answer.lost)
+        elif isinstance(request, wire.Cancel) and answer == wire.Done(1):
+            self.ledger.confirmed_cancel(request)
 
     def _acknowledges(self, machine: Machine, answer: wire.Pushed) -> None:
-        """2: what is acknowledged is on enough disks, that of whoever says so among them."""
+        """2: an acknowledged batch is on enough disks, including the acknowledging node's."""
         partition = answer.partition
-        if machine.loom.view.places[partition].primary != machine.name:
-            return  # it hands on what the primary has said
+        if machine.node_core.view.places[partition].primary != machine.name:
+            return  # a forwarded answer of the primary
         name = (partition, answer.producer, answer.batch)
         brought = self._brought.get(name)
         if brought is None:
-            return  # it was written alone, without an entry, or purged in the round that brought it
+            return  # written without an entry by a sole replica, or purged in the round of the push
         machines = [each for each in self._world.machines.values() if not each.gone]
         names, epoch, lsn = max(
             (
                 ([m.name for m in machines if self._holds(m, partition, lsn, epoch)], epoch, lsn)
                 for lsn, epoch in brought
             ),
-            # The same push may be an entry of a primary that was replaced, too.
+            # A replaced primary may have made an entry of the same push, too.
             key=lambda each: (machine.name in each[0], len(each[0])),
         )
         if machine.name not in names and name in self._written:
-            return  # the entries are those of a primary that was replaced
+            return  # the entries belong to a replaced primary
         self.that(
-            machine.name in names and len(names) >= machine.loom.view.min_sync,
+            machine.name in names and len(names) >= machine.node_core.view.min_sync,
             f"2: batch {answer.batch} of {answer.producer} was acknowledged by {machine.name}; "
             f"its entry {lsn} of partition {partition} is durable only on {names}",
         )
@@ -176,7 +185,7 @@ class Checker:
     # --- inside ---------------------------------------------------------------------------
 
     def _view(self, machine: Machine) -> None:
-        view = machine.loom.core.view
+        view = machine.node_core.core.view
         if view.version == self._known.get(machine.name, 0):
             return
         self._known[machine.name] = view.version
@@ -187,27 +196,33 @@ class Checker:
         self.views[view.version] = view
         before, after = self.views.get(view.version - 1), self.views.get(view.version + 1)
         if before is not None:
+            self.ledger.leases.viewed(before, view)
             self._follows(before, view)
-            if after is None:  # it was chosen just now
+            if after is None:  # the view was chosen just now
                 for number, (old, new) in enumerate(zip(before.places, view.places, strict=True)):
                     self._grew(number, set(new.sync) - set(old.sync))
+        else:  # the previous view is unknown, and so is the reason for a new primary
+            self.ledger.leases.disturb()
         if after is not None:
             self._follows(view, after)
 
     def _follows(self, before: View, view: View) -> None:
-        """9, 20, and that nobody lowers `min_sync` below what the members of now ask for."""
+        """9, 20, and `min_sync` never falls below the number that the current members require."""
         for old, new in zip(before.places, view.places, strict=True):
             self.that(new.epoch >= old.epoch, "9: an epoch went back")
             if old.sync != new.sync:
                 self.that(new.epoch > old.epoch, "9: a sync set changed within an epoch")
-                self.that(new.primary in old.sync, "9: the primary comes from outside")
+                # An operator may found a partition anew if its whole sync set is lost.
+                lost = set(old.sync) <= set(view.lost) - set(before.lost)
+                self.that(new.primary in old.sync or lost, "9: the primary comes from outside")
         gone = set(before.removed) & set(view.members)
         self.that(not gone, f"20: {gone} came back")
+        self.that(set(before.lost) <= set(view.lost), "20: a lost node was forgotten")
         least = min(before.min_sync, copies(view, SIZE))
         self.that(view.min_sync >= least, f"2: {view.min_sync} copies are asked for, not {least}")
 
     def _grew(self, number: int, new: set[str]) -> None:
-        """2: whoever comes into a sync set has all that was acknowledged before."""
+        """2: a node that joins a sync set has every entry acknowledged before."""
         epoch, lsn = self.acknowledged.get(number, (0, 0))
         for name in new:
             self.that(
@@ -216,7 +231,7 @@ class Checker:
             )
 
     def _vote(self, machine: Machine) -> None:
-        promised = machine.loom.core.voter.vote.promised
+        promised = machine.node_core.core.voter.vote.promised
         before = self._ballots.get(machine.name)
         if promised != before:
             kept = before is None or promised > before
@@ -227,16 +242,17 @@ class Checker:
         number, epoch = replica.number, replica.place.epoch
         owner = self.active.setdefault((number, epoch), machine.name)
         self.that(owner == machine.name, f"3: {owner} and {machine.name} lead {number} in {epoch}")
-        removed = machine.name in self._world.newest_view.removed
+        newest = self._world.newest_view
+        removed = machine.name in (*newest.removed, *newest.lost)
         self.that(not removed or epoch < self._epoch(number), f"20: {machine.name} leads {number}")
         made, lsn = self.acknowledged.get(number, (0, 0))
         log = replica.log
-        if made < epoch:  # 4: an older primary may end only later, without having said more
+        if made < epoch:  # 4: an older epoch may become active late, without acknowledging more
             has = log.base > lsn or log.has(lsn, made) or lsn == 0
             self.that(
                 has, f"1: {machine.name} leads {number} in {epoch} without entry {lsn} of {made}"
             )
-        # What it inherited: it may have made entries of its own since.
+        # Inherited entries only: the primary may have made entries of its own since.
         inherited = [each for each in log.lineage if each[0] < epoch]
         if not inherited:
             return
@@ -251,7 +267,7 @@ class Checker:
         return self._world.newest_view.places[number].epoch
 
     def _holds(self, machine: Machine, partition: int, lsn: int, epoch: int) -> bool:
-        """Whether a machine's disk has an entry, in its log or in its state."""
+        """True if the machine's disk has the entry, in the log or applied to the state."""
         disk = machine.store._durable
         place, own = layout.log(partition, lsn), layout.replica(partition)
         record = disk.get(place)
@@ -259,7 +275,11 @@ class Checker:
             record = machine.record(place, record)
             return int.from_bytes(record[SUM_BYTES : SUM_BYTES + 8], "big") == epoch
         data = disk.get(own)
-        meta = decode_meta(machine.record(own, data)[SUM_BYTES:]) if data is not None else Meta()
+        meta = (
+            decode_replica_record(machine.record(own, data)[SUM_BYTES:])
+            if data is not None
+            else ReplicaRecord()
+        )
         if meta.installing:
             return False
         if meta.base > lsn:

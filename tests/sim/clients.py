@@ -1,7 +1,7 @@
-"""Who uses the queues: producers that try until they are told OK, consumers that ack, or fail to.
+"""Clients of the queues: producers retry until the push succeeds; consumers ack, nack or die.
 
-Half of them route by the view, as the Python client does; the others know one node and leave the
-rest to it, as a gRPC client does.
+Half of the clients route by the view, as the Python client does; the others know one node and let
+that node forward their requests, as a gRPC client does.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from .world import World
 
 RETRY = 500_000
-LEASE_MS = 1_000
-#: The dead letters of "jobs".
+#: Longest time that a consumer holds a message while `hurry` is set.
+_HURRIED_HOLD_US_MAX = 20_000
+#: The dead-letter queue of "jobs".
 DEAD = "dead"
 #: The ordered queue.
 LINE = "line"
@@ -29,26 +30,26 @@ LINE = "line"
 
 @dataclass
 class Used:
-    """A queue, as its users know it."""
+    """A queue from its clients' point of view."""
 
     name: str
     producer: int
     settings: Settings
     made: bool = False
-    #: It was purged, or deleted and made again: what was sent before may be gone.
+    #: The queue was purged, or deleted and created again: earlier messages may be gone.
     made_again: bool = False
     swept_at: int = 0
-    #: Purges and deletes that were not answered: each may happen at any time.
+    #: Unanswered purges and deletes: each may be executed at any time.
     doubts: int = 0
 
     def keeps(self, batch: Batch) -> bool:
-        """Whether a batch that was acknowledged must be delivered."""
+        """True if an acknowledged batch must be delivered."""
         return not self.doubts and batch.sent_at > self.swept_at
 
 
 @dataclass
 class Batch:
-    """One push, until it is acknowledged: always under the same number."""
+    """One push, retried under the same batch number until acknowledged."""
 
     queue: Used
     number: int
@@ -57,22 +58,23 @@ class Batch:
     delay_us: int = 0
     sent_at: int = 0
     done: bool = False
-    #: Answers that said that it was new.
+    #: Answers that reported the batch as new.
     taken_count: int = 0
 
 
 def queues(world: World) -> list[Used]:
     options = world.options
-    used = [Used("work", 7, Settings(lease_ms=LEASE_MS))]
+    lease_ms = options.lease_ms
+    used = [Used("work", 7, Settings(lease_ms=lease_ms))]
     if options.dead_letters:
-        settings = Settings(lease_ms=LEASE_MS, max_deliveries=2, dead_letter=DEAD)
+        settings = Settings(lease_ms=lease_ms, max_deliveries=2, dead_letter=DEAD)
         used.append(Used("jobs", 8, settings))
     if options.limited:
-        used.append(Used("small", 9, Settings(lease_ms=LEASE_MS, max_messages=6)))
+        used.append(Used("small", 9, Settings(lease_ms=lease_ms, max_messages=6)))
     if options.temporary:
-        used.append(Used("temporary", 10, Settings(lease_ms=LEASE_MS)))
+        used.append(Used("temporary", 10, Settings(lease_ms=lease_ms)))
     if options.ordered:
-        used.append(Used(LINE, 11, Settings(lease_ms=LEASE_MS, ordered=True)))
+        used.append(Used(LINE, 11, Settings(lease_ms=lease_ms, ordered=True)))
     return used
 
 
@@ -82,13 +84,13 @@ class Clients:
         self.queues = queues(world)
         self.batches: list[Batch] = []
         self.consuming = True
-        #: Everything is to be delivered now: nobody dawdles.
+        #: The remaining messages are to be delivered now: consumers do not delay.
         self.hurry = False
 
     # --- queues ---------------------------------------------------------------------------
 
     def make(self, queue: Used) -> None:
-        """Creates a queue, until somebody says that it is there."""
+        """Create a queue; retry until a node confirms that the queue exists."""
         if queue.made:
             return
         self.world.after(RETRY, lambda: self.make(queue))
@@ -107,7 +109,7 @@ class Clients:
     # --- producers ------------------------------------------------------------------------
 
     def prepare(self, count: int) -> list[Batch]:
-        """Batches to be pushed, to all queues in turn."""
+        """Make batches for the producers, spread over all queues in turn."""
         rng = self.world.rng
         for number in range(count):
             queue = self.queues[number % len(self.queues)]
@@ -142,7 +144,7 @@ class Clients:
                 queue.name, queue.settings.ordered, queue.producer, batch.number, batch.dedup_key,
                 world.options.partitions,
             )  # fmt: skip
-            machine = world.machines[machine.loom.view.places[number].primary]
+            machine = world.machines[machine.node_core.view.places[number].primary]
         payload = wire.encode(wire.Payload(batch.bodies))
         world.ask(machine, request, (payload,), partial(self._pushed, batch), plain=plain)
 
@@ -152,7 +154,7 @@ class Clients:
         if isinstance(answer, wire.Pushed):
             first = not batch.done
             self.world.checker.ledger.pushed(batch, answer)
-            if first and self.world.rng.random() < 0.15:  # a copy that was under way for long
+            if first and self.world.rng.random() < 0.15:  # a duplicate that was in flight for long
                 self.world.after(
                     self.world.rng.randrange(2_000_000), lambda: self.push(batch, again=True)
                 )
@@ -163,7 +165,7 @@ class Clients:
     # --- consumers ------------------------------------------------------------------------
 
     def consume(self, number: int) -> None:
-        """One pop after the other; every one at any node."""
+        """One pop after the other, each at a random node."""
         world, rng = self.world, self.world.rng
         if not self.consuming:
             return
@@ -174,12 +176,15 @@ class Clients:
         if machine is None or not name:
             return
         plain = number % 2 == 0 and not self.hurry
-        lease_ms = LEASE_MS if name == DEAD else 0
-        # One who promises to tell the keeper of the list what he saw, and never does.
-        request = wire.Pop(name, rng.randrange(1, 5), 300 if plain else 0, lease_ms, not plain)
+        lease_ms = world.options.lease_ms if name == DEAD else 0
+        # A consumer that promises to report empty nodes to the list's owner, and never does.
+        prefetch = not plain and self.world.now // 1000 % 2 == 0
+        request = wire.Pop(
+            name, rng.randrange(1, 5), 300 if plain else 0, lease_ms, not plain, prefetch
+        )
         if self.hurry:
             machine = self._holder(name) or machine
-        world.ask(machine, request, (), partial(self._popped, name), plain=plain)
+        world.ask(machine, request, (), partial(self._popped, name, prefetch), plain=plain)
 
     def _some_queue(self) -> str:
         names = [queue.name for queue in self.queues if queue.made]
@@ -189,15 +194,20 @@ class Clients:
         return self.world.rng.choice(names) if names else ""
 
     def _holder(self, name: str) -> Machine | None:
-        """A machine that has messages of a queue ready."""
+        """A machine that has ready messages of the queue."""
         for machine in self.world.machines.values():
-            queue = machine.loom.engine.state.queues.get(name) if machine.up else None
+            queue = machine.node_core.engine.state.queues.get(name) if machine.up else None
             if queue is not None and queue.ready:
                 return machine
         return None
 
     def _popped(
-        self, queue: str, _: Machine, answer: wire.AnyAnswer, frames: Sequence[bytes]
+        self,
+        queue: str,
+        prefetch: bool,
+        _: Machine,
+        answer: wire.AnyAnswer,
+        frames: Sequence[bytes],
     ) -> None:
         if not isinstance(answer, wire.Popped):
             return
@@ -208,10 +218,28 @@ class Clients:
         for lent, bodies in zip(answer.lent, contents, strict=True):
             luck = 0.5 if self.hurry else rng.random()
             if luck < 0.15:
-                continue  # the consumer dies with it
-            delay = rng.randrange(2 * LEASE_MS * 1000) if luck < 0.3 else rng.randrange(20_000)
+                if prefetch and lent.nonce % 3:
+                    self._hand_out(queue, lent)
+                continue  # the consumer dies with the message, in use or prefetched
+            hold_us_max = _HURRIED_HOLD_US_MAX if self.hurry else world.options.hold_us_max
+            if luck < 0.3:
+                hold_us_max = 2 * world.options.lease_ms * 1000
+            delay = rng.randrange(hold_us_max)
             nack = luck > (0.6 if queue == "jobs" else 0.9)
             world.after(delay, partial(self._settle, queue, lent, bodies, nack))
+
+    def _hand_out(self, queue: str, lent: wire.Lent) -> None:
+        """A prefetching consumer records that its application receives the messages."""
+        world = self.world
+        machine = world.member()
+        if machine is None:
+            return
+        machine = world.machines[machine.node_core.view.places[lent.partition].primary]
+        receipts = [wire.Receipt(lent.partition, lent.lsn, lent.nonce)]
+        world.checker.ledger.handed(lent.nonce)
+        # An extension shorter than the lease would end the lease before the checker expects.
+        request = wire.Extend(queue, receipts, lent.lease_ms, handed=True)
+        world.ask(machine, request, (), lambda *_: None, plain=False)
 
     def _settle(self, queue: str, lent: wire.Lent, bodies: list[bytes], nack: bool) -> None:
         world = self.world
@@ -220,12 +248,13 @@ class Clients:
         if machine is None:
             return
         if not plain:
-            machine = world.machines[machine.loom.view.places[lent.partition].primary]
-        ranges = [(lent.first, lent.count)]  # of one lease others may have the rest
+            machine = world.machines[machine.node_core.view.places[lent.partition].primary]
+        ranges = [(lent.first, lent.count)]  # other consumers may hold the rest of the lease
         receipts = [wire.Receipt(lent.partition, lent.lsn, lent.nonce, ranges)]
         if queue == LINE:
             world.checker.ledger.line.ended(lent.nonce)
         if nack:
+            world.checker.ledger.handed(lent.nonce)
             delays = world.options.delays and queue != LINE
             delay_ms = world.rng.randrange(800) if delays else 0
             request: wire.AnyRequest = wire.Nack(queue, receipts, delay_ms)

@@ -1,7 +1,7 @@
-"""Counters in the hash table, raised by compare-and-swap: no success is lost, none is made up.
+"""Counters in the hash table, raised by compare-and-swap: no success is lost, none is invented.
 
-What was not answered is in doubt, and may or may not have happened; a read sees every success that
-was known when it was asked for.
+An unanswered swap is in doubt: executed or not. A read sees every success that was known when the
+read was sent.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @dataclass
 class Counter:
     key: str
-    value: int | None = None  # as it was read last
+    value: int | None = None  # as of the last read
     successes: int = 0
     doubts: int = 0
 
@@ -58,7 +58,7 @@ class Counters:
         plain = world.rng.random() < 0.5
         if not plain:
             number = placement.of_text(counter.key, world.options.partitions)
-            machine = world.machines[machine.loom.view.places[number].primary]
+            machine = world.machines[machine.node_core.view.places[number].primary]
         world.ask(machine, request, (), on_answer, plain=plain)
         return True
 
@@ -77,7 +77,7 @@ class Counters:
         self._ask(counter, wire.Lookup(counter.key), answered)
 
     def _raise(self, counter: Counter, value: int) -> None:
-        counter.doubts += 1  # until it is answered
+        counter.doubts += 1  # until the answer arrives
 
         def answered(_: Machine, answer: wire.AnyAnswer, __: Sequence[bytes]) -> None:
             if isinstance(answer, wire.Swapped):
@@ -85,7 +85,8 @@ class Counters:
                 counter.successes += answer.swapped
                 counter.value = value + 1 if answer.swapped else int(answer.current or b"0")
             elif isinstance(answer, wire.Failure):
-                # NOT_PRIMARY says that nothing was done; anything else may have come too late.
+                # NOT_PRIMARY means that the swap was not executed; any other failure may have come
+                # after it.
                 counter.doubts -= answer.code == "NOT_PRIMARY"
                 counter.value = None
 

@@ -1,10 +1,12 @@
-"""What breaks, when, and how it is mended."""
+"""The faults of a run: when they happen, and how they are repaired."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from weft.dht.rebalancer import Handover
 from weft.proto import wire
 
 from .machine import Machine
@@ -13,12 +15,14 @@ if TYPE_CHECKING:
     from .world import World
 
 _SECOND = 1_000_000
-#: So long a node that stops waits for others to lead.
-_HAND_OVER = _SECOND
+#: A stopping node gets this long to hand over leads and to add a copy to a set (``server.node``).
+_HAND_OVER = 2 * _SECOND
+_LEVEL = _SECOND
+_REPLICATE = 5 * _SECOND
 
 
 def schedule(world: World) -> None:
-    """A handful of faults within the span of the run."""
+    """Schedule a handful of faults within the span of the run."""
     rng, options, names = world.rng, world.options, list(world.machines)
     span = options.span_us
     kinds = [
@@ -48,7 +52,9 @@ def schedule(world: World) -> None:
 
 
 def heal(world: World) -> None:
-    """Nothing breaks any more, and everything that can runs."""
+    """End all faults and start every machine that may run."""
+    if any(world.now < each.frozen_until for each in world.machines.values()):
+        world.checker.ledger.leases.disturb()
     world.network.heal()
     for machine in list(world.machines.values()):
         machine.tears = machine.fails = False
@@ -73,23 +79,35 @@ def _fail(world: World, machine: Machine) -> None:
 
 
 def _stop(world: World, machine: Machine) -> None:
-    """As the driver does: others are to lead first, for a while; then everyone is told."""
+    """A node receives SIGTERM and is started again later."""
+    delay = world.rng.randrange(10_000, 2 * _SECOND)
+    stop(world, machine, lambda: world.after(delay, partial(world.start, machine)))
+
+
+def stop(world: World, machine: Machine, then: Callable[[], None] = lambda: None) -> None:
+    """SIGTERM, handled as the driver does: the node hands over, then exits; then `then` runs."""
     if not machine.up:
         return
     world.note(f"stop {machine.name}")
-    boot, until = machine.boots, world.now + _HAND_OVER
+    boot, began, recorded_at = machine.boots, world.now, world.now
+    limits = {Handover.MOVING: _HAND_OVER, Handover.UNDER_REPLICATED: _REPLICATE}
 
     def go_on() -> None:
+        nonlocal recorded_at
         if machine.boots != boot or not machine.up:
             return
+        passed = world.now - began
         frozen = world.now < machine.frozen_until
-        if world.now < until and (frozen or machine.loom.retire()):
+        left = Handover.MOVING if frozen else machine.node_core.retire(hurry=passed >= _LEVEL)
+        if left is Handover.RECORDING:
+            recorded_at = world.now
+        if left is Handover.RECORDING or world.now - recorded_at < limits.get(left, 0):
             world.tick(machine, boot)
             world.after(20_000, go_on)
             return
-        world.round(machine, lambda loom: loom.drain())
-        world.crash(machine)
-        world.after(world.rng.randrange(10_000, 2 * _SECOND), partial(world.start, machine))
+        world.round(machine, lambda node_core: node_core.drain())
+        world.crash(machine, planned=left is Handover.DONE)
+        then()
 
     go_on()
 
@@ -101,6 +119,7 @@ def _blackout(world: World) -> None:
 
 def _freeze(world: World, machine: Machine) -> None:
     world.note(f"freeze {machine.name}")
+    world.checker.ledger.leases.disturb()
     machine.frozen_until = world.now + world.rng.randrange(5 * _SECOND // 2)
 
 
@@ -114,7 +133,7 @@ def _spoil(world: World, machine: Machine) -> None:
 
 
 def _cut_off(world: World, machine: Machine) -> None:
-    """Cuts one machine off some others, in one direction or both."""
+    """Cut one machine off from some others, in one direction or both."""
     rng, name = world.rng, machine.name
     world.note(f"cut {name}")
     for other in world.machines:
@@ -123,7 +142,13 @@ def _cut_off(world: World, machine: Machine) -> None:
                 world.network.cut(name, other)
             if rng.random() < 0.8:
                 world.network.cut(other, name)
-    world.after(rng.randrange(3 * _SECOND), world.network.join_again)
+    world.checker.ledger.leases.disturb()
+    world.after(rng.randrange(3 * _SECOND), partial(_join_again, world))
+
+
+def _join_again(world: World) -> None:
+    world.checker.ledger.leases.disturb()
+    world.network.join_again()
 
 
 def _leave(world: World, name: str) -> None:

@@ -1,8 +1,8 @@
-"""Which seeds are fresh: those that the code at hand draws.
+"""Which seeds are fresh: a function of the source code.
 
-A change of the code, whatever it is, has seeds of its own, that nobody ran before; the same code
-has the same ones, wherever and however often its tests run. So a failure in one place is a failure
-in every other, and can be looked into before a change lands.
+Every change of the code draws seeds of its own, which have not run before; the same code draws the
+same seeds, wherever and however often its tests run. So a failure in one place is a failure in
+every other, and can be investigated before a change lands.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Final
 
-#: What a simulated node consists of, and the simulator itself.
+#: The code of a simulated node, and the simulator itself.
 _SOURCES: Final = (
     "dht/**/*.py",
     "persistence/**/*.py",

@@ -1,9 +1,9 @@
-"""Fabriq's experiment: how many hops a pop takes, and how evenly messages lie (paper 4, 4.4).
+"""Fabriq's experiment: hops per pop, and how evenly messages are spread (paper 4, 4.4).
 
-Simulated servers with the real structures: the planner says who leads which partition, messages
+Simulated servers with the real structures: the planner assigns partitions to primaries, messages
 are hashed to partitions, each server keeps them in a ``MessageIdQueue``, a ``Stock`` is the queue's
-metadata list, and one consumer at one server walks along ``Search``. Every message takes one pop. A
-hop is a question that leaves the consumer's own server, to another one or to the list.
+metadata list, and one consumer at one server follows ``PopSearch``. Every message takes one pop. A
+hop is a request that leaves the consumer's own server, to another server or to the list.
 
 The corrected model of the paper's cost is ``1 - 1/s + (s - 1)/m`` for m messages on s servers: all
 but one in s messages lie elsewhere, and each other server is found empty once.
@@ -25,22 +25,22 @@ from weft.dht import placement
 from weft.dht import view as views
 from weft.dht.core import INSTALL_BYTES_PER_TICK, PACE, Core, encode_view
 from weft.dht.messages import Ping, encode
-from weft.dht.messages import Stock as Word
-from weft.dht.planner import Size, plan
-from weft.dht.search import Ask, Search, Trail, Wait
+from weft.dht.messages import StockAnnouncement as Word
+from weft.dht.planner import ReplicationFactor, plan
 from weft.dht.view import Member, View
 from weft.persistence.memory import MemoryStore
+from weft.pop_search import AskNode, PopSearch, SearchMemory, WaitAtMetadataList
 from weft.proto import wire
+from weft.server.core.stock import AGAIN_US, Stock
 from weft.server.engine import handle
-from weft.server.engine.idqueue import MessageIdQueue
-from weft.server.loom.stock import AGAIN_US, Stock
+from weft.server.engine.message_id_queue import MessageIdQueue
 
 _T = TypeVar("_T")
 
 QUEUE: Final = "work"
-#: Partitions for each server: as many as the default 256 are for 64.
+#: Partitions per server: the default of 256 partitions gives as many to each of 64 servers.
 PARTITIONS_PER_SERVER: Final = 4
-#: What one node holds, for the hand-off.
+#: Bytes that one node holds, for the hand-off time.
 HELD_BYTES: Final = 100_000_000_000
 PLOTS: Final = Path(__file__).parents[2] / "docs" / "plots"
 
@@ -50,18 +50,18 @@ def model(servers: int, messages: int) -> float:
 
 
 def spread(servers: int, messages: int) -> float:
-    """How far the fullest or emptiest server is off the mean, about, for ideal hashing."""
+    """Approximate deviation of the fullest or emptiest server from the mean, for ideal hashing."""
     return math.sqrt(2 * math.log(servers) * servers / messages)
 
 
 def planned(servers: int) -> View:
-    """A view as the planner wants it."""
+    """A view in which the planner's goal is reached."""
     names = [f"n{number:05}" for number in range(servers)]
     view = views.found(names[0], Member(names[0]), PARTITIONS_PER_SERVER * servers)
     address = "10.0.0.1:7700"
     members = {name: Member(address, "k" * 40, address, address) for name in names}
     view = View(1, view.voters, (), members, view.places)
-    return View(2, view.voters, (), members, tuple(plan(view, Size())), 2)
+    return View(2, view.voters, (), members, tuple(plan(view, ReplicationFactor())), 2)
 
 
 class Server:
@@ -89,26 +89,26 @@ def filled(view: View, messages: int) -> dict[str, Server]:
 
 
 def hops(servers: dict[str, Server], local: str) -> float:
-    """The mean over one consumer's pops, until nothing is left."""
-    stock, trail, names, now = Stock(), Trail(), list(servers), 1
+    """Mean hops per pop of one consumer that empties the queue."""
+    stock, search_memory, names, now = Stock(), SearchMemory(), list(servers), 1
     for number, server in enumerate(servers.values(), 1):
         stock.hear(server.name, 1, number, {QUEUE: server.ready}, now)
     pops = total = 0
     entropy = 0x9E3779B97F4A7C15
     while True:
         entropy = entropy * 6364136223846793005 + 1442695040888963407 & (1 << 64) - 1
-        search = Search(names, local, trail, entropy)
+        search = PopSearch(names, local, search_memory, entropy)
         while True:
             step = search.next()
-            if isinstance(step, Wait):
-                return total / pops  # the last search, which found nothing, is none of these
-            if not isinstance(step, Ask):
+            if isinstance(step, WaitAtMetadataList):
+                return total / pops  # the last search found nothing and is not counted
+            if not isinstance(step, AskNode):
                 search.told([name for name, _ in stock.nodes(QUEUE, now)])
                 continue
             server = servers[step.node]
             if server.pop():
                 search.found(server.name, server.ready)
-                if not server.ready:  # its keeper hears that it fell
+                if not server.ready:  # the list's owner learns that the server is empty
                     stock.hear(server.name, 2, pops, {QUEUE: 0}, now)
                 break
             search.empty(server.name)
@@ -117,22 +117,22 @@ def hops(servers: dict[str, Server], local: str) -> float:
 
 
 class Cost(NamedTuple):
-    """What a view of so many nodes costs one of them."""
+    """Cost of a view with this many nodes, for one node."""
 
     nodes: int
     plan_s: float  # from nothing: all partitions are on one node
-    again_s: float  # as it is, which is what every node does after each change of the view
+    again_s: float  # goal already reached: every node plans after each change of the view
     join_s: float  # one more node has joined
     view_bytes: int
-    learn_s: float  # to take over a view, written down
+    learn_s: float  # to adopt an encoded view
     core_bytes: int
 
 
 def cost(nodes: int) -> Cost:
     view, plan_s = _timed(lambda: planned(nodes))
-    _, again_s = _timed(lambda: plan(view, Size()))
+    _, again_s = _timed(lambda: plan(view, ReplicationFactor()))
     joined = views.join("late", Member("10.0.0.2:7700"))(view)
-    _, join_s = _timed(lambda: plan(joined, Size()))
+    _, join_s = _timed(lambda: plan(joined, ReplicationFactor()))
     _, learn_s = _timed(lambda: _learned(view))
     tracemalloc.start()
     core = _learned(view)
@@ -159,16 +159,16 @@ def _timed(work: Callable[[], _T]) -> tuple[_T, float]:
 
 
 class Traffic(NamedTuple):
-    """What nodes say although nobody asks: counted, from the named intervals and real frames."""
+    """Background traffic between idle nodes, computed from the named intervals and real frames."""
 
     nodes: int
-    pings_per_s: float  # that one node sends; it hears as many
+    pings_per_s: float  # sent by one node; it receives as many
     ping_bits_per_s: float  # of one node, both ways, without the transport's own bytes
-    change_bytes: int  # that one change of the view costs its proposer
-    words_per_s: float  # that the keeper of a queue hears, which has messages on every node
+    change_bytes: int  # sent by the proposer for one change of the view
+    words_per_s: float  # received by the list's owner of a queue with messages on every node
     word_bits_per_s: float
-    list_bytes: int  # of its metadata list
-    hand_off_s: float  # to copy what a lost node held, at the rate that is left for it
+    list_bytes: int  # size of one metadata list
+    hand_off_s: float  # to copy the data of a lost node, at the rate left for it
 
 
 def traffic(nodes: int, view_bytes: int) -> Traffic:
@@ -191,7 +191,7 @@ class Row(NamedTuple):
     messages: int
     measured: float
     model: float
-    off: float  # the largest deviation of a server's messages from the mean
+    off: float  # largest deviation of a server's message count from the mean
 
 
 def measure(servers: int, messages: int) -> tuple[Row, list[int]]:

@@ -1,7 +1,7 @@
-"""Who looks after the queues while everything breaks: purges, deletes, makes again, updates.
+"""An administrator of the queues during faults: purge, delete, create again, update.
 
-A purge or a delete that is not answered may still happen, at any time: from then on nobody can say
-what the queue must hold, and it is only asked to hold nothing that it should not.
+An unanswered purge or delete may still be executed, at any time. From then on the content of the
+queue is undefined, and the checker only requires that the queue holds nothing that it should not.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from weft.proto import wire
 
-from .clients import LEASE_MS, Clients, Used
+from .clients import Clients, Used
 
 if TYPE_CHECKING:
     from .machine import Machine
@@ -44,7 +44,7 @@ class Keeper:
         if delete:
             queue.made = False
         queue.made_again = True
-        queue.doubts += 1  # until there is an answer
+        queue.doubts += 1  # until the answer arrives
 
         def answered(_: Machine, answer: wire.AnyAnswer, __: Sequence[bytes]) -> None:
             gone = isinstance(answer, wire.Failure) and answer.code == "QUEUE_NOT_FOUND"
@@ -64,6 +64,7 @@ class Keeper:
         machine = self._world.member()
         if machine is None or not queue.made:
             return
-        changes: dict[str, int | str] = {"lease_ms": LEASE_MS + self._world.rng.randrange(500)}
+        lease_ms = self._world.options.lease_ms + self._world.rng.randrange(500)
+        changes: dict[str, int | str] = {"lease_ms": lease_ms}
         request = wire.UpdateQueue(queue.name, changes)
         self._world.ask(machine, request, (), lambda *_: None, plain=True)

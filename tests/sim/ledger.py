@@ -1,8 +1,8 @@
-"""What clients see: every message, where it is, how often it was lent, and what became of it.
+"""The clients' observations: every message, its place, its deliveries and its outcome.
 
 11 an OK'd ack is never redelivered; 12 a batch is stored once; 17 limits hold; 18 dead letters are
-neither lost nor doubled; 19 first deliveries of a partition keep their order; and nothing that was
-stored vanishes without an ack.
+neither lost nor duplicated; 19 first deliveries of a partition keep their order; 22 a cancelled
+message is never lent; and no stored message vanishes without an ack or a cancel.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 from weft.proto import wire
 from weft.server.engine import handle
 
-from .line import Line
+from .leases import Leases
 from .machine import Machine
+from .ordered_delivery import Line
 from .violation import Violation
 
 if TYPE_CHECKING:
@@ -29,20 +30,27 @@ class Ledger:
     def __init__(self, world: World) -> None:
         self._world = world
         self.batches: dict[tuple[int, int], Batch] = {}
-        #: What a client was given, has tried to ack, has acked.
+        #: Bodies that a client received, has tried to ack, has acked.
         self.delivered: set[bytes] = set()
         self.given_up: set[bytes] = set()
         self.acked: set[bytes] = set()
+        #: Messages with a confirmed cancel -> time of the confirmation.
+        self.cancelled: dict[bytes, int] = {}
+        #: Cancels that were sent and not refused, by message.
+        self.open_cancels: dict[bytes, int] = {}
         self.dead: set[Message] = set()
         self._places: dict[tuple[int, int], tuple[int, int]] = {}
         self._owners: dict[tuple[int, int], tuple[int, int]] = {}
         self._settled: dict[Message, int] = {}  # when
         self._lent: dict[int, set[Message]] = {}  # by nonce
+        #: Leases whose messages an application received, and how often each message was received.
+        self._counted: set[int] = set()
         self._lends: dict[Message, int] = {}
         self._pushed: dict[tuple[str, int, int], tuple[int, int]] = {}
         self.line = Line(world)
+        self.leases = Leases(world)
 
-    # --- what machines say ----------------------------------------------------------------
+    # --- answers of machines --------------------------------------------------------------
 
     def settled(self, request: wire.Ack, answer: wire.Settled) -> None:
         for position, receipt in enumerate(request.receipts):
@@ -52,8 +60,13 @@ class Ledger:
                     for index in range(first, first + count):
                         self._settled.setdefault((*place, index), self._world.now)
 
+    def confirmed_cancel(self, request: wire.Cancel) -> None:
+        """A node has answered that the message is removed."""
+        body = self.batches[request.producer, request.batch].bodies[request.index]
+        self.cancelled.setdefault(body, self._world.now)
+
     def lent(self, machine: Machine, answer: wire.Popped, payload: Sequence[bytes]) -> None:
-        """A pop's answer leaves the machine that lends, for a client or for another machine."""
+        """A pop's answer leaves the lending machine, for a client or for another machine."""
         if answer.lent and self._queue_of(answer.lent[0]).settings.ordered:
             self.line.leaves(machine, answer.lent)
         for lent, frame in zip(answer.lent, payload, strict=True):
@@ -63,28 +76,44 @@ class Ledger:
             self._that(bodies == wanted, f"{machine.name} lends {lent} with {bodies}, not {wanted}")
             self.delivered.update(bodies)
             if lent.nonce in self._lent:
-                continue  # handed on by the machine that asked for a client
+                continue  # forwarded by the node that popped on behalf of a client
             indexes = range(lent.first, lent.first + lent.count)
             messages = {(lent.partition, lent.lsn, index) for index in indexes}
             self._lent[lent.nonce] = messages
+            self.leases.lent(machine, lent, messages, batch)
             known = self._knows(machine, lent)
             self._that(
                 all(self._settled.get(message, known + 1) > known for message in messages),
                 f"11: {machine.name} lends {lent}, which was acked",
             )
+            self._that(
+                all(self.cancelled.get(body, known + 1) > known for body in bodies),
+                f"22: {machine.name} lends {lent}, which was cancelled",
+            )
             self._once(lent, batch)
             self._dead_letter(lent, batch, messages)
             if lent.deliveries == 1 and not lent.reason:
                 self._in_order(machine, lent, batch)
-            for message in messages:
+            lease = machine.node_core.engine.state.leases.by_nonce.get(lent.nonce)
+            if lease is None or lease.handed:  # otherwise counted when handed out
+                self.handed(lent.nonce)
+
+    def handed(self, nonce: int) -> None:
+        """An application receives the messages of a lease, or reports that they failed."""
+        if nonce not in self._counted:
+            self._counted.add(nonce)
+            for message in self._lent.get(nonce, ()):
                 self._lends[message] = self._lends.get(message, 0) + 1
 
     def _knows(self, machine: Machine, lent: wire.Lent) -> int:
-        """Until when whoever lends something must know what became of it: until now. But a node
-        that was replaced and could not hear of it knows what was so when it last asked the others,
-        which is after it took the message, and not long ago."""
+        """Time up to which the lending node must know the outcome of a message.
+
+        A primary must know everything up to now. A replaced primary that could not learn of the new
+        view knows the outcomes up to its last leadership check, which is later than the pop of the
+        message and not long ago.
+        """
         now, number = self._world.now, lent.partition
-        own, newest = machine.loom.view.places[number], self._world.newest_view.places[number]
+        own, newest = machine.node_core.view.places[number], self._world.newest_view.places[number]
         if own.epoch >= newest.epoch:
             return now
         asked_at, patience = self.line.asked.get(lent.nonce, (now, 0))
@@ -94,17 +123,17 @@ class Ledger:
         return self.batches[lent.producer, lent.batch].queue
 
     def _once(self, lent: wire.Lent, batch: Batch) -> None:
-        """12, and that a number is one batch's for ever."""
+        """12, and an lsn belongs to one batch for ever."""
         name, place = (lent.producer, lent.batch), (lent.partition, lent.lsn)
         if batch.queue.made_again:
-            return  # the same batch may be in the queue of before and in the new one
+            return  # the same batch may be in the old queue and in the new one
         known = self._places.setdefault(name, place)
         self._that(known == place, f"12: batch {lent.batch} is stored at {known} and {place}")
         owner = self._owners.setdefault(place, name)
         self._that(owner == name, f"19: {place} is batch {owner} and batch {name}")
 
     def _dead_letter(self, lent: wire.Lent, batch: Batch, messages: set[Message]) -> None:
-        """18: after so many deliveries, and from then on only there."""
+        """18: a dead letter had `max_deliveries` deliveries to an application, and stays one."""
         most = batch.queue.settings.max_deliveries
         if not lent.reason:
             self._that(not messages & self.dead, f"18: {lent} is a dead letter and in its queue")
@@ -113,14 +142,14 @@ class Ledger:
         self.dead |= messages
         for message in messages:
             count = self._lends.get(message, 0)
-            self._that(count >= most, f"18: {lent} is a dead letter after {count} deliveries")
+            self._that(count >= most, f"18: {lent} is a dead letter, handed out {count} times")
 
     def _in_order(self, machine: Machine, lent: wire.Lent, batch: Batch) -> None:
-        """19: what is lent for the first time was not overtaken; and not before its time."""
+        """19: a message lent for the first time was not overtaken, and is not early."""
         early = batch.sent_at + batch.delay_us - self._world.now
         slack = self._world.options.skew_us + 1000
         self._that(early <= slack, f"{lent} is lent {early} us before it is due")
-        queue = machine.loom.engine.state.queues.get(batch.queue.name)
+        queue = machine.node_core.engine.state.queues.get(batch.queue.name)
         if queue is None or batch.delay_us:
             return
         for level in queue.ids.levels:
@@ -132,8 +161,8 @@ class Ledger:
     # --- limits ---------------------------------------------------------------------------
 
     def looked(self, machine: Machine) -> None:
-        """17: whoever takes a push in a round has room for it afterwards."""
-        state = machine.loom.engine.state
+        """17: a node that accepts a push in a round is within its limit afterwards."""
+        state = machine.node_core.engine.state
         for queue in state.queues.values():
             most = queue.settings.max_messages
             if not most:
@@ -144,14 +173,14 @@ class Ledger:
             self._pushed[name] = queue.pushed, led
             new = queue.pushed - before[0]
             if new and led == before[1]:
-                # A batch that is larger than a node's share is taken when it is the only one.
+                # A batch larger than a node's share is accepted when it is the only one.
                 room = max(state.share(most), min(new, most))
                 self._that(
                     queue.messages <= room,
                     f"17: {machine.name} took a push and holds {queue.messages} of {room}",
                 )
 
-    # --- what clients say -----------------------------------------------------------------
+    # --- actions of clients ---------------------------------------------------------------
 
     def pushed(self, batch: Batch, answer: wire.Pushed) -> None:
         batch.taken_count += not answer.duplicate
@@ -160,17 +189,21 @@ class Ledger:
         batch.done = True
 
     def acking(self, bodies: list[bytes]) -> None:
-        """A client sends an ack: from now on nobody can say that these are still there."""
+        """A client sends an ack: from now on these messages may be gone."""
         self.given_up.update(bodies)
+
+    def may_be_gone(self, body: bytes) -> bool:
+        """True if a client has tried to ack the message, or to cancel it without being refused."""
+        return body in self.given_up or body in self.cancelled or self.open_cancels.get(body, 0) > 0
 
     @property
     def lost(self) -> list[bytes]:
-        """What was stored, and is nowhere any more although nobody has acked it."""
+        """Messages that were stored and are gone without an ack or a cancel."""
         stored = [
             body for batch in self.batches.values() if batch.done and batch.queue.keeps(batch)
             for body in batch.bodies
         ]  # fmt: skip
-        return [body for body in stored if body not in self.given_up]
+        return [body for body in stored if not self.may_be_gone(body)]
 
     def _that(self, holds: bool, what: str) -> None:
         if not holds:

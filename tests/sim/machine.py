@@ -1,4 +1,4 @@
-"""A machine of the simulated world: its disk, its process while it runs, and what is wrong."""
+"""A machine of the simulated world: its disk, its process while running, and its faults."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from weft.persistence.memory import MemoryStore
-from weft.server.loom.loom import Loom
+from weft.server.core.node_core import NodeCore
 
-#: Of a record's checksum, which stands before its data.
+#: Length of a record's checksum, which precedes the data.
 SUM_BYTES = 8
 
 
 class PowerLoss(Exception):
-    """In the middle of a write."""
+    """Power was lost in the middle of a write."""
 
 
 @dataclass
@@ -30,29 +30,31 @@ class Rot:
 class Machine:
     name: str
     store: MemoryStore
-    loom: Loom
-    #: What its clock says more than the world's.
+    node_core: NodeCore
+    #: Offset of the machine's clock from the world's clock, in microseconds.
     skew: int = 0
     witness: bool = False
     up: bool = True
     boots: int = 1
     frozen_until: int = 0
     wake_at: int = 0
-    #: What came and is heard in the next round.
-    inbox: list[Callable[[Loom], None]] = field(default_factory=list)
-    #: When that is, if it is not for somebody else to say.
+    #: Messages that arrived and are processed in the next round.
+    inbox: list[Callable[[NodeCore], None]] = field(default_factory=list)
+    #: Time of the next round for gathered messages; 0: none is scheduled.
     gather_at: int = 0
-    #: The next write is cut short by a power loss; fails.
+    #: The next write is cut short by a power loss; the next write fails.
     tears: bool = False
     fails: bool = False
     rot: Rot | None = None
-    #: It has found the rot, and waits for somebody to decide.
+    #: The process found the flipped bit and stopped; a repair is scheduled.
     damaged: bool = False
+    #: Kept down by an operator: `start` has no effect.
+    parked: bool = False
     #: Never to be started again.
     gone: bool = False
 
     def spoil_disk(self, rng: random.Random) -> None:
-        """One bit of one record flips."""
+        """Flip one bit of one record."""
         keys = self.store._keys
         if keys and self.rot is None:
             key = rng.choice(keys)
@@ -61,13 +63,13 @@ class Machine:
             self.rot = Rot(key, whole, self.store._rows[key])
 
     def restore_disk(self) -> None:
-        """An operator has brought the spoilt record back from somewhere."""
+        """An operator restores the damaged record from elsewhere."""
         assert self.rot is not None
         if self.store.get(self.rot.key) == self.rot.spoilt:
             self.store.write([(self.rot.key, self.rot.whole)], sync=True)
         self.rot = None
 
     def record(self, key: bytes, value: bytes) -> bytes:
-        """A record of its disk as it was before it was spoilt."""
+        """A record of the disk as it was before the damage."""
         rot = self.rot
         return rot.whole if rot is not None and (rot.key, rot.spoilt) == (key, value) else value

@@ -1,4 +1,4 @@
-"""A network that loses, delays, doubles and reorders, and can be cut, one way too."""
+"""A network that loses, delays, duplicates and reorders, and can be cut, one way too."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Weather:
-    """How bad it is: drawn once per seed."""
+class NetworkFaults:
+    """How unreliable the network is: drawn once per seed."""
 
     loss: float = 0.0
     double: float = 0.0
@@ -16,8 +16,8 @@ class Weather:
     spike: float = 0.0  # share of messages that are very late
 
     @staticmethod
-    def draw(rng: random.Random) -> Weather:
-        return Weather(
+    def draw(rng: random.Random) -> NetworkFaults:
+        return NetworkFaults(
             loss=rng.choice([0.0, 0.0, 0.02, 0.1, 0.25]),
             double=rng.choice([0.0, 0.0, 0.05, 0.2]),
             delay_us=rng.choice([100, 500, 5_000]),
@@ -26,36 +26,40 @@ class Weather:
 
 
 class Network:
-    def __init__(self, rng: random.Random, weather: Weather) -> None:
+    def __init__(self, rng: random.Random, network_faults: NetworkFaults) -> None:
         self._rng = rng
-        self.weather = weather
+        self.network_faults = network_faults
         self._cut: set[tuple[str, str]] = set()
 
     def cut(self, sender: str, receiver: str) -> None:
         self._cut.add((sender, receiver))
 
     def join_again(self) -> None:
-        """Nobody is cut off."""
+        """Reconnect all machines."""
         self._cut.clear()
 
     def heal(self) -> None:
         self.join_again()
-        self.weather = Weather()
+        self.network_faults = NetworkFaults()
 
     def delays(self, sender: str, receiver: str, *, once: bool = False) -> list[int]:
-        """When copies of a message arrive, in microseconds from now: none, one or two.
+        """Arrival delays of a message's copies, in microseconds from now: none, one or two.
 
-        `once`: it goes over a connection that does not double what it carries.
+        `once`: the message goes over a connection, which does not duplicate.
         """
-        rng, weather = self._rng, self.weather
-        if (sender, receiver) in self._cut or (weather.loss and rng.random() < weather.loss):
+        rng, network_faults = self._rng, self.network_faults
+        if (sender, receiver) in self._cut or (
+            network_faults.loss and rng.random() < network_faults.loss
+        ):
             return []
-        copies = 2 if not once and weather.double and rng.random() < weather.double else 1
+        copies = (
+            2 if not once and network_faults.double and rng.random() < network_faults.double else 1
+        )
         return [self._delay() for _ in range(copies)]
 
     def _delay(self) -> int:
-        rng, weather = self._rng, self.weather
-        delay = 20 + int(rng.expovariate(1 / weather.delay_us))
-        if weather.spike and rng.random() < weather.spike:
+        rng, network_faults = self._rng, self.network_faults
+        delay = 20 + int(rng.expovariate(1 / network_faults.delay_us))
+        if network_faults.spike and rng.random() < network_faults.spike:
             delay += rng.randrange(2_000_000)
         return delay

@@ -1,11 +1,11 @@
-"""What a seed draws: how large the world is, what breaks in it, and what its clients do."""
+"""Options drawn by a seed: the size of the world, its faults, and the behaviour of its clients."""
 
 from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field, replace
 
-from .network import Weather
+from .network import NetworkFaults
 
 
 @dataclass(frozen=True)
@@ -13,56 +13,65 @@ class Options:
     nodes: int = 3
     partitions: int = 2
     pushes: int = 16
-    weather: Weather = field(default_factory=Weather)
-    #: How long things break, and how many may.
+    network_faults: NetworkFaults = field(default_factory=NetworkFaults)
+    #: Duration of the faults, and their largest number.
     span_us: int = 4_500_000
     faults_max: int = 8
-    #: What comes within such a time of each other is heard in one round, as a busy node does; and
-    #: while nothing breaks, before and after.
+    #: Messages that arrive at a node within this time share one round, as at a busy node; and the
+    #: same before and after the faults.
     gather_us: int = 0
     calm_gather_us: int = 0
-    #: How often it is looked whether all is well.
+    #: Interval at which a run checks whether the cluster has recovered.
     look_us: int = 250_000
-    # What breaks:
+    #: The lease of every queue, and for how long most consumers hold a message.
+    lease_ms: int = 1_000
+    hold_us_max: int = 20_000
+    # Faults:
     crashes: bool = True
     blackouts: bool = False
     cuts: bool = True
     freezes: bool = True
-    #: A crash in the middle of a write, which then is on the disk as a whole or not at all.
+    #: A crash in the middle of a write, which is then on the disk as a whole or not at all.
     tears: bool = False
-    #: A write that fails: the machine must end.
+    #: A write that fails: the process must exit.
     failures: bool = False
-    #: A node is told to stop: it hands over first.
+    #: A node receives SIGTERM: it hands over first.
     stops: bool = False
+    #: At the end of the run all nodes are stopped, and all but one are started.
+    stop_all: bool = False
     #: One flipped bit on one disk: the machine must be replaced.
     rot: bool = False
-    #: Clocks differ by up to so much.
+    #: Clocks differ by up to this much.
     skew_us: int = 0
-    # Who comes and goes:
+    # Membership changes:
     joins: bool = False
     leaves: bool = False
     witness: bool = False
-    #: Copies of a partition that nobody waits for.
+    #: Copies of a partition that an acknowledgement does not wait for.
     learners: int = 1
-    # What clients do besides:
+    # Further client behaviour:
     dead_letters: bool = False
     limited: bool = False
     ordered: bool = False
-    #: A queue that is purged, deleted and made again.
+    #: A queue that is purged, deleted and created again.
     temporary: bool = False
     counters: bool = False
     delays: bool = False
     updates: bool = False
+    cancels: bool = False
 
     @staticmethod
     def drawn(seed: int, rng: random.Random, *, whole: bool) -> Options:
-        """What a seed stands for. The size of the run comes from a generator of its own: so a run
-        whose size was not drawn (`whole`), as seeds were once, is still the same run."""
+        """The options of a seed.
+
+        The size of the run comes from a separate generator. So a run of fixed size (`whole`), as
+        all runs once had, is still the same run.
+        """
         options = Options.draw(rng)
         return options if whole else options.sized(random.Random(f"size of {seed}"))
 
     def sized(self, rng: random.Random) -> Options:
-        """Many short stories, some long ones; and what a seed did not draw from the first."""
+        """Many short runs, some long ones; and options added after the first generator."""
         luck = rng.random()
         scale = 0.4 if luck < 0.6 else 1.0 if luck < 0.92 else 2.0
         return replace(
@@ -76,6 +85,36 @@ class Options:
             ordered=rng.random() < 0.3,
             stops=rng.random() < 0.2,
             learners=rng.choice([0, 1, 1, 1, 1, 1, 1, 2]),
+            stop_all=rng.random() < 0.15 and not self.rot,
+            cancels=rng.random() < 0.3,
+        )
+
+    @staticmethod
+    def of_moves(seed: int) -> Options:
+        """No faults: leads move because nodes stop and start, join and leave.
+
+        Consumers hold messages for about as long as the time between two moves.
+        """
+        rng = random.Random(f"moves of {seed}")
+        return Options(
+            nodes=rng.choice([3, 3, 4, 5]),
+            partitions=rng.choice([1, 2, 3]),
+            pushes=24,
+            faults_max=6,
+            lease_ms=5_000,
+            hold_us_max=3_000_000,
+            crashes=False,
+            cuts=False,
+            freezes=False,
+            stops=True,
+            joins=rng.random() < 0.5,
+            leaves=rng.random() < 0.5,
+            skew_us=rng.choice([0, 300_000, 5_000_000]),
+            ordered=rng.random() < 0.4,
+            dead_letters=rng.random() < 0.4,
+            gather_us=rng.choice([0, 1000]),
+            calm_gather_us=1000,
+            look_us=100_000,
         )
 
     @staticmethod
@@ -87,7 +126,7 @@ class Options:
             nodes=rng.choice([2, 3, 3, 3, 3, 4, 5]),
             partitions=rng.choice([1, 2, 2, 3]),
             pushes=rng.choice([8, 14, 24]),
-            weather=Weather.draw(rng),
+            network_faults=NetworkFaults.draw(rng),
             crashes=chance(0.6),
             blackouts=chance(0.1),
             cuts=chance(0.5),

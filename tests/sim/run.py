@@ -1,4 +1,4 @@
-"""A run: build a cluster, let it work while things break, heal, and see that it comes back."""
+"""One run: build a cluster, work under faults, heal, and check that the cluster recovers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import gc
 from collections.abc import Callable
 from functools import partial
 
-from . import faults, settled
+from . import faults, settled, stop_all
+from .cancels import Cancels
 from .clients import Clients
 from .counters import Counters
 from .keeper import Keeper
@@ -14,15 +15,15 @@ from .options import Options
 from .violation import Violation
 from .world import SECOND, World
 
-#: Longer than that it never takes to come back.
+#: Upper bound of the recovery time.
 _HEAL_MAX = 45 * SECOND
 
 
 def simulate(
-    seed: int, options: Options | None = None, mutant: str = "", *, whole: bool = False
+    seed: int, options: Options | None = None, planted_bugs: str = "", *, whole: bool = False
 ) -> World:
-    """A seed's run; `whole`: of the one size that all runs had once."""
-    world = World(seed, options, mutant, whole=whole)
+    """Run a seed; `whole`: with the fixed size that all runs once had."""
+    world = World(seed, options, planted_bugs, whole=whole)
     try:
         _simulate(world)
     except Violation as violation:
@@ -40,18 +41,22 @@ def _simulate(world: World) -> None:
     for queue in clients.queues:
         clients.make(queue)
     _until(world, lambda: settled.made(clients), 5 * SECOND)
-    world.network.weather = world.options.weather
+    world.network.network_faults = world.options.network_faults
     world.gather_us = world.options.gather_us
     for batch in clients.prepare(world.options.pushes):
         world.after(world.rng.randrange(span), partial(clients.push, batch))
     for number in range(3):
         world.after(world.rng.randrange(SECOND), partial(clients.consume, number))
     Keeper(world, clients).schedule(span)
+    if world.options.cancels:
+        Cancels(world, clients).schedule(span)
     if world.options.counters:
         counters.schedule(span)
     faults.schedule(world)
     world.run(world.now + span)
     faults.heal(world)
+    if world.options.stop_all:
+        stop_all.play(world, clients, _until)
     world.gather_us = max(world.options.gather_us, world.options.calm_gather_us)
     counters.running, clients.hurry = False, True
     _until(world, lambda: settled.consumed(world, clients), _HEAL_MAX)
@@ -64,7 +69,7 @@ def _simulate(world: World) -> None:
 
 
 def _until(world: World, missing: Callable[[], str], most: int) -> None:
-    """Until nothing is missing; looked at now and then."""
+    """Run until `missing` returns an empty string, checked at intervals."""
     end = world.now + most
     while what := missing():
         if world.now >= end:
@@ -82,8 +87,8 @@ def _tell(seed: int, world: World, error: Exception) -> str:
 
 
 def try_seed(seed: int) -> tuple[int, str]:
-    """The seed, and what is wrong with it, if anything."""
-    gc.disable()  # a world is short and small, and goes as a whole
+    """The seed and its error, or an empty string."""
+    gc.disable()  # a world is small and short-lived, and is freed as a whole
     try:
         simulate(seed)
     except AssertionError as error:

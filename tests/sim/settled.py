@@ -1,12 +1,12 @@
-"""What must be so when nothing breaks any more. Each of these says what is missing, or nothing."""
+"""Conditions of a recovered cluster. Each check returns the unmet condition, or an empty string."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from weft.dht.core import SIZE
+from weft.dht.planner import Step, holders, plan, step, voters
 from weft.dht.planner import copies as required
-from weft.dht.planner import holders, plan, step, voters
 from weft.dht.view import View
 
 if TYPE_CHECKING:
@@ -20,18 +20,34 @@ def _living(world: World) -> list[Machine]:
 
 
 def whole(world: World) -> str:
-    """A new cluster: everyone is in, and every partition has its copies and is led."""
+    """Every node is a member, and every partition has its copies and a primary."""
     view = world.newest_view
-    outside = [m.name for m in _living(world) if m.name not in view.members]
+    known = {*view.members, *view.removed}
+    outside = [m.name for m in _living(world) if m.name not in known]
     if outside:
         return f"{outside} are not members"
     copies = min(2, len(holders(view)))
     for number, place in enumerate(view.places):
         if len(place.sync) < copies or view.min_sync < required(view, SIZE):
             return f"partition {number} has too few copies: {place}"
-        if not world.machines[place.primary].loom.core.serving(number):
+        if not world.machines[place.primary].node_core.core.serving(number):
             return f"{place.primary} does not serve partition {number}"
     return ""
+
+
+def replicated(world: World) -> str:
+    """Every member runs with the newest view, and every partition has a primary and its copies.
+
+    Messages may remain, and the plan may not be reached yet.
+    """
+    view = world.newest_view
+    for name, member in view.members.items():
+        machine = world.machines[name]
+        if not machine.up or machine.node_core.view.version != view.version:
+            return f"{name} has not heard of the newest view"
+        if member.state not in ("active", "leaving"):
+            return f"{name} is {member.state}"
+    return whole(world)
 
 
 def made(clients: Clients) -> str:
@@ -46,28 +62,31 @@ def consumed(world: World, clients: Clients) -> str:
         return f"batches {late[:5]} of {len(late)} were never acknowledged"
     for number, place in enumerate(world.newest_view.places):
         primary = world.machines[place.primary]
-        # What a dead one led, it led when it died: what is there is on other disks, or comes back.
-        if not primary.up or number not in primary.loom._led:
+        # A dead primary's list of led partitions is outdated: its data is on other disks, or
+        # returns.
+        if not primary.up or number not in primary.node_core._led:
             return f"{place.primary} does not serve partition {number}"
     for machine in _living(world):
-        state = machine.loom.engine.state
+        if machine.parked:
+            continue  # the other nodes must have everything
+        state = machine.node_core.engine.state
         left = sum(queue.messages for queue in (*state.queues.values(), *state.dying))
-        if left or state.strays:
-            return f"{left} messages and {len(state.strays)} strays wait at {machine.name}"
+        if left or state.orphans:
+            return f"{left} messages and {len(state.orphans)} strays wait at {machine.name}"
     return ""
 
 
 def level(world: World) -> str:
-    """The cluster is as the plan wants it, and everyone who holds something has all of it."""
+    """The cluster matches the plan, and every replica has applied its whole log."""
     view = world.newest_view
     for machine in _living(world):
         if machine.name in view.removed:
-            if machine.up and machine.name in machine.loom.view.members:
+            if machine.up and machine.name in machine.node_core.view.members:
                 return f"{machine.name} has not heard that it was removed"
             continue
-        if not machine.up or machine.loom.view.version != view.version:
+        if not machine.up or machine.node_core.view.version != view.version:
             return f"{machine.name} has not heard of the newest view"
-        if not machine.loom.core.proposer.idle:
+        if not machine.node_core.core.proposer.idle:
             return f"{machine.name} wishes for something"
     if view.joining or set(voters(view)) != set(view.voters):
         return f"voters are {view.voters}, joining {view.joining}, not {voters(view)}"
@@ -80,30 +99,30 @@ def level(world: World) -> str:
 def _as_planned(world: World, view: View) -> str:
     goal = plan(view, SIZE)
     for number, place in enumerate(view.places):
-        primary = world.machines[place.primary].loom.core
+        primary = world.machines[place.primary].node_core.core
         if not primary.serving(number):
             return f"{place.primary} does not serve partition {number}"
         end = primary.replicas[number].log.end
-        if step(number, place, goal[number], lambda _: True, SIZE.sync) != (None, ""):
+        if step(number, place, goal[number], lambda _: True, SIZE.sync) != Step():
             return f"partition {number} is at {place}, and should be at {goal[number]}"
         for name in (*place.sync, *place.learners):
             if world.machines[name].gone:
                 return f"{name} is gone, and still in {place}"
-            replica = world.machines[name].loom.core.replicas[number]
-            if replica.applied != end:  # what a dead primary had sent it may still be behind that
+            replica = world.machines[name].node_core.core.replicas[number]
+            if replica.applied != end:  # log.end may be larger: entries of a dead primary
                 return f"{name} has applied {replica.applied} of {end} in partition {number}"
     return ""
 
 
 def states(world: World) -> None:
-    """14, 15 for every replica; and whoever holds nothing has nothing."""
+    """14, 15 for every replica; and a node that holds no copy has no payloads."""
     checker, view = world.checker, world.newest_view
     for number, place in enumerate(view.places):
         bodies: dict[bytes, bytes] | None = None
         for machine in _living(world):
-            replica = machine.loom.core.replicas.get(number)
+            replica = machine.node_core.core.replicas.get(number)
             if replica is None or not machine.up:
-                continue  # only one that was removed may be down now
+                continue  # only a removed node may be down now
             checker.fold.compare(machine, replica)
             found = checker.fold.payloads(machine, replica)
             if not place.holds(machine.name):

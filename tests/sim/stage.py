@@ -1,4 +1,4 @@
-"""A healthy cluster on which a story is played, step by step: for schedules that no seed draws."""
+"""A healthy cluster for scripted scenarios: schedules that no seed draws."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .world import SECOND, World
 
 
 class Stage:
-    """A healthy cluster, and clients whose every step is told."""
+    """A healthy cluster, and clients that act step by step."""
 
     def __init__(self, nodes: int, partitions: int, *, witness: bool = False) -> None:
         options = Options(nodes=nodes, partitions=partitions, crashes=False, witness=witness)
@@ -32,7 +32,7 @@ class Stage:
         _until(self.world, lambda: settled.made(self.clients), 5 * SECOND)
 
     def push(self, partition: int) -> Batch:
-        """A batch that hashes to a partition; returns when it is acknowledged."""
+        """Push a batch that hashes to the partition; return when acknowledged."""
         producer, count = self.queue.producer, self.world.options.partitions
         number = next(
             n for n in range(1, 999, 2) if placement.of_batch(producer, n, count) == partition
@@ -41,20 +41,22 @@ class Stage:
         self.clients.batches.append(batch)
         self.world.checker.ledger.batches[producer, number] = batch
         self.clients.push(batch)
-        for _ in range(5_000):  # not later than that: what comes next is up to the story
+        for _ in range(5_000):  # short steps: stop right after the acknowledgement
             if not batch.done:
                 self.world.run(self.world.now + SECOND // 1000)
         assert batch.done
         return batch
 
-    def ask(self, machine: Machine, request: wire.AnyRequest) -> wire.AnyAnswer | None:
-        """What one node itself answers within two seconds."""
+    def ask(
+        self, machine: Machine, request: wire.AnyRequest, *, plain: bool = False
+    ) -> wire.AnyAnswer | None:
+        """Answer of this node within two seconds; `plain`: the node may forward the request."""
         said: list[wire.AnyAnswer] = []
 
         def answered(_: Machine, answer: wire.AnyAnswer, __: Sequence[bytes]) -> None:
             said.append(answer)
 
-        self.world.ask(machine, request, (), answered, plain=False)
+        self.world.ask(machine, request, (), answered, plain=plain)
         for _ in range(200):
             if not said:
                 self.world.run(self.world.now + SECOND // 100)

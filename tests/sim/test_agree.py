@@ -1,4 +1,4 @@
-"""Logs: how far two of them agree, and what cutting, trimming and a restart leave of one."""
+"""Logs: the last lsn on which two logs agree, and the effect of cutting, trimming and a restart."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weft.persistence import layout
 from weft.persistence.memory import MemoryStore
 from weft.persistence.overlay import Overlay
 
-from .troupe import put
+from .replica_rig import put
 
 
 def test_how_far_two_logs_agree() -> None:
@@ -27,14 +27,17 @@ def test_how_far_two_logs_agree() -> None:
 def test_a_trimmed_log_agrees_from_its_base_on() -> None:
     assert agree([(2, 10)], 20, [(0, 0), (1, 1), (2, 5)], 15) == 15
     assert agree([(2, 10), (3, 12)], 20, [(0, 0), (2, 1), (4, 12)], 30) == 11
-    # The other one ends before this begins: only the whole state helps.
+    # The other log ends before this one begins: only a snapshot helps.
     assert agree([(2, 10)], 20, [(0, 0), (2, 5)], 8) is None
     assert agree([(3, 10)], 20, [(0, 0), (1, 1)], 8) is None
 
 
 def _epochs(rng: random.Random) -> list[list[int]]:
-    """Histories that the protocol allows, as the epoch of each entry: an epoch has one primary,
-    which goes on from some log that there is, and others have a part of what it wrote."""
+    """Histories that the protocol allows, as the epoch of each entry.
+
+    An epoch has one primary, which continues an existing log; other replicas have a prefix of the
+    entries that the primary wrote.
+    """
     logs: list[list[int]] = [[]]
     for epoch in range(1, rng.randrange(2, 8)):
         log = rng.choice(logs) + [epoch] * rng.randrange(0, 4)
@@ -118,7 +121,7 @@ def test_trimming_keeps_the_epoch_of_the_last_one_that_was_dropped() -> None:
     assert kept.log.has(4, 2)
     assert not kept.log.has(3, 2)
     assert kept.read_back(4, 2).lineage == kept.log.lineage
-    kept.log.trim(2)  # older news
+    kept.log.trim(2)  # an outdated trim
     assert kept.log.base == 4
 
 

@@ -1,4 +1,4 @@
-"""A queue that was deleted or purged: nobody takes pushes for what it was once that was said."""
+"""Deleted or purged queues: after the answer no node accepts pushes for the old queue."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CALM = Options(nodes=3, partitions=3, crashes=False, cuts=False)
 
 
 class Asked:
-    """A request, and whether it was done."""
+    """A request, and whether it succeeded."""
 
     def __init__(self, world: World, machine: Machine, request: wire.AnyRequest) -> None:
         self.done = False
@@ -35,29 +35,29 @@ class Asked:
 
 @pytest.mark.parametrize("request_", [wire.DeleteQueue("q"), wire.PurgeQueue("q")])
 def test_nobody_who_may_lead_has_the_queue_of_before(request_: wire.AnyRequest) -> None:
-    """One who leads is cut off from the catalogue's primary, and from nobody else."""
-    world = World(1, CALM)
+    """A primary is cut off from the catalogue's primary, and from no other node."""
+    world = World(4, CALM)
     world.build()
     until(world, lambda: settled.whole(world), 10 * SECOND)
     until(world, lambda: settled.level(world), 20 * SECOND)
     until(world, Asked(world, world.machines["n0"], wire.CreateQueue("q", Settings())).missing,
           5 * SECOND)  # fmt: skip
     world.run(world.now + SECOND)
-    before = {name: machine.loom.engine.state.queues["q"].id
+    before = {name: machine.node_core.engine.state.queues["q"].id
               for name, machine in world.machines.items()}  # fmt: skip
     keeper, asked = world.newest_view.places[-1].sync
     (cut,) = world.machines.keys() - {keeper, asked}
     world.network.cut(keeper, cut)
     world.network.cut(cut, keeper)
     emptied = Asked(world, world.machines[asked], request_)
-    world.run(world.now + 19 * SECOND // 10)  # a little less than the client waits
+    world.run(world.now + 19 * SECOND // 10)  # slightly less than the client waits
     assert any(place.primary == cut for place in world.newest_view.places), "it does not lead"
-    stale = world.machines[cut].loom.engine.state.queues["q"]
+    stale = world.machines[cut].node_core.engine.state.queues["q"]
     assert stale.id == before[cut], "it has heard of it"
     assert not emptied.done
     world.network.heal()
     emptied = Asked(world, world.machines[asked], wire.DeleteQueue("q"))
     until(world, emptied.missing, 5 * SECOND)
     for name, machine in world.machines.items():
-        queue = machine.loom.engine.state.queues.get("q")
+        queue = machine.node_core.engine.state.queues.get("q")
         assert queue is None or queue.id != before[name]

@@ -1,4 +1,4 @@
-"""What the checker of states takes for said: only what is on a disk."""
+"""The state checker counts an entry only once the entry is on a disk."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ from .world import SECOND
 def test_an_entry_whose_write_failed_may_never_have_been(
     kept: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A set of one commits and applies an entry in the round that makes it. The write fails; after
-    the restart the entry is there, or its number is another entry's. Both are right."""
+    """An entry of a failed write may exist after the restart, or not.
+
+    A sync set of one commits and applies an entry in the round that creates it. The write fails;
+    after the restart the entry exists, or another entry has its lsn. Both are right.
+    """
     stage = Stage(3, 1, witness=True)
     stage.make(stage.queue)
     world, first = stage.world, stage.primary(0)
@@ -27,7 +30,7 @@ def test_an_entry_whose_write_failed_may_never_have_been(
     world.run(world.now + 3 * SECOND)
     assert world.newest_view.places[0].sync == (first.name,)
     assert world.newest_view.places[0].learners == (other,)
-    end = first.loom.core.replicas[0].log.end
+    end = first.node_core.core.replicas[0].log.end
     monkeypatch.setattr(random.Random, "randint", lambda rng, low, high: high if kept else low)
     first.fails = True
     lost = Batch(stage.queue, 1, [b"lost"])
@@ -39,7 +42,7 @@ def test_an_entry_whose_write_failed_may_never_have_been(
     assert not first.up, "a storage error while running: the node exits"
     world.start(first)
     world.run(world.now + SECOND)
-    assert first.loom.core.replicas[0].log.end == end + kept
+    assert first.node_core.core.replicas[0].log.end == end + kept
     monkeypatch.undo()
     assert stage.push(0).done, "another entry"
     world.start(world.machines[other])

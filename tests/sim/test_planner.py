@@ -1,4 +1,4 @@
-"""The planner: balance, few moves, a fixpoint; and the steps that lead to what it wants."""
+"""The planner: balance, few moves, a fixpoint; and the steps that lead to the goal."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from weft.dht import view as views
-from weft.dht.planner import Size, copies, holders, plan, step, voters
-from weft.dht.view import Member, Place, View
+from weft.dht.planner import ReplicationFactor, copies, holders, plan, step, voters
+from weft.dht.view import Member, ReplicaSet, View
 
-SIZE = Size()
+SIZE = ReplicationFactor()
 
 
 def _view(nodes: int, partitions: int = 64) -> View:
@@ -22,8 +22,8 @@ def _view(nodes: int, partitions: int = 64) -> View:
     return view
 
 
-def _settled(view: View, *, size: Size = SIZE, dead: str = "") -> tuple[View, int]:
-    """All steps, one after the other, until there is nothing to do; and how many there were."""
+def _settled(view: View, *, size: ReplicationFactor = SIZE, dead: str = "") -> tuple[View, int]:
+    """Apply all steps in turn until none is left; return the view and their number."""
     for steps in range(10_000):
         goal = plan(view, size)
         for number, place in enumerate(view.places):
@@ -94,7 +94,7 @@ def test_a_joining_node_takes_its_share_and_nothing_else_moves() -> None:
         for old, new in pairs
         for node in {*new.sync, *new.learners} - {*old.sync, *old.learners}
     )
-    # A fifth of 64 times three copies is the new one's; hardly anything else is copied.
+    # The new node gets a fifth of 64 times three copies; hardly anything else is copied.
     assert 36 <= moved["new"] <= 39
     assert moved.total() - moved["new"] <= 6
     assert sum(old.primary != new.primary for old, new in pairs) <= 16
@@ -106,7 +106,7 @@ def test_a_leaving_node_ends_in_no_set_and_the_others_share_what_it_had() -> Non
     after, _ = _settled(leaving)
     assert not any(place.holds("n02") for place in after.places[:-1])
     assert "n02" not in after.places[-1].sync
-    assert "n02" in after.places[-1].learners  # until it is gone it knows the queues
+    assert "n02" in after.places[-1].learners  # a leaving member still needs the catalogue
     _even(after, [n for n in sorted(after.members) if n != "n02"])
     for old, new in zip(view.places[:-1], after.places[:-1], strict=True):
         if "n02" not in (*old.sync, *old.learners):
@@ -125,8 +125,8 @@ def test_everyone_with_data_follows_the_catalogue_and_a_witness_holds_nothing() 
 
 
 def test_a_set_that_is_too_small_takes_who_is_there() -> None:
-    place = Place(4, ("a",), ("b", "c"))
-    goal = Place(4, ("a", "b"), ("c",))
+    place = ReplicaSet(4, ("a",), ("b", "c"))
+    goal = ReplicaSet(4, ("a", "b"), ("c",))
     assert step(0, place, goal, lambda n: n != "b", 2).grow == "c"
     assert step(0, place, goal, lambda n: True, 2).grow == "b"
 
@@ -170,11 +170,11 @@ def test_voters_stay_if_they_can() -> None:
 
 
 def test_a_late_wish_for_fewer_copies_is_none() -> None:
-    """Two nodes and a witness ask for one copy; when a third has joined, for two again."""
+    """Two nodes and a witness require one copy; after a third node has joined, two again."""
     view = views.join("w", Member("w", witness=True))(_view(2))
     view, _ = _settled(view)
     view = views.require(2)(view)
     assert view.min_sync == 2
-    wish = views.require(1, lambda read: copies(read, SIZE))
-    assert wish(view).min_sync == 1
-    assert wish(views.join("late", Member("late"))(view)).min_sync == 2
+    propose_change = views.require(1, lambda read: copies(read, SIZE))
+    assert propose_change(view).min_sync == 1
+    assert propose_change(views.join("late", Member("late"))(view)).min_sync == 2

@@ -1,59 +1,59 @@
-"""A learner that was one before, in the same epoch: it has forgotten everything in between."""
+"""A learner removed and added again in the same epoch has discarded its data in between."""
 
 from __future__ import annotations
 
 from weft.dht import view as views
 from weft.dht.core import Core
 from weft.dht.log import encode
-from weft.dht.messages import AnyMessage, Append, Appended, Ping
-from weft.dht.view import Member, Place, View
+from weft.dht.messages import AnyMessage, AppendEntries, EntriesAppended, Ping
+from weft.dht.view import Member, ReplicaSet, View
 from weft.persistence.memory import MemoryStore
 
-from .troupe import Troupe, put
+from .replica_rig import ReplicaRig, put
 
 
-def _place(troupe: Troupe, learners: str, version: int, of: str = "abc") -> None:
+def _place(rig: ReplicaRig, learners: str, version: int, of: str = "abc") -> None:
     for name in of:
-        troupe[name].learn(Place(1, ("a", "b"), tuple(learners)), 2, version)
+        rig[name].learn(ReplicaSet(1, ("a", "b"), tuple(learners)), 2, version)
         if name == "c" and not learners:
-            troupe["c"].wipe()  # as the core does
-        troupe.end(name)
+            rig["c"].wipe()  # as the core does
+        rig.end(name)
 
 
 def test_what_it_said_before_it_forgot_does_not_count() -> None:
-    troupe = Troupe("abc")
-    primary = troupe.active("ab", "c")
-    troupe.propose("a", put("k"))
+    rig = ReplicaRig("abc")
+    primary = rig.active("ab", "c")
+    rig.propose("a", put("k"))
     late: list[tuple[str, str, AnyMessage]] = []
 
     def keep(sender: str, to: str, message: AnyMessage) -> bool:
-        if isinstance(message, Appended) and sender == "c":
+        if isinstance(message, EntriesAppended) and sender == "c":
             late.append((sender, to, message))
         return False
 
-    troupe.remind("a")
-    troupe.play(drop=keep)
+    rig.remind("a")
+    rig.play(drop=keep)
     assert not primary.want_grow("c"), "its answer would come with a ping, and is asked for"
-    troupe.end("a")
-    troupe.play(drop=keep)
+    rig.end("a")
+    rig.play(drop=keep)
     assert late
     assert primary.want_grow("c")
     primary.wait_only_for("")
-    _place(troupe, "", 2)
-    assert troupe["c"].empty
+    _place(rig, "", 2)
+    assert rig["c"].empty
     for each in late:
-        troupe.hear(*each)
+        rig.hear(*each)
     assert not primary.want_grow("c"), "it is no learner"
-    _place(troupe, "c", 3, of="ab")
-    troupe.flying.clear()  # nothing reaches c for now
+    _place(rig, "c", 3, of="ab")
+    rig.in_flight.clear()  # nothing reaches c for now
     for each in late:
-        troupe.hear(*each)
+        rig.hear(*each)
     assert not primary.want_grow("c"), "it has nothing"
-    _place(troupe, "c", 3, of="c")
+    _place(rig, "c", 3, of="c")
     for _ in range(3):
-        troupe.remind("a")
-        troupe.play()
-    assert troupe["c"].log.end == primary.log.end
+        rig.remind("a")
+        rig.play()
+    assert rig["c"].log.end == primary.log.end
     assert primary.want_grow("c")
 
 
@@ -68,18 +68,18 @@ def _core(view: View) -> tuple[Core, MemoryStore]:
     return core, store
 
 
-def _view(version: int, place: Place) -> View:
+def _view(version: int, place: ReplicaSet) -> View:
     members = {name: Member(name, name) for name in "abc"}
-    return View(version, ("a", "b", "c"), (), members, (place, views.Place(1, ("a", "b"))), 2)
+    return View(version, ("a", "b", "c"), (), members, (place, views.ReplicaSet(1, ("a", "b"))), 2)
 
 
-def _append(epoch: int, since: int) -> Append:
-    return Append(0, epoch, (0, 0), [(1, epoch, encode(put("k")), [])], 0, 0, since)
+def _append(epoch: int, since: int) -> AppendEntries:
+    return AppendEntries(0, epoch, (0, 0), [(1, epoch, encode(put("k")), [])], 0, 0, since)
 
 
 def test_it_says_nothing_before_it_knows_the_view_in_which_it_learns() -> None:
-    """That view, or one before it, may make it forget."""
-    core, _ = _core(_view(7, Place(1, ("a", "b"), ("c",))))
+    """The view of its addition, or an earlier one, may make the learner discard its data."""
+    core, _ = _core(_view(7, ReplicaSet(1, ("a", "b"), ("c",))))
     core.begin(2)
     core.receive("a", _append(1, since=9))
     core.end()
@@ -87,18 +87,18 @@ def test_it_says_nothing_before_it_knows_the_view_in_which_it_learns() -> None:
     assert core.replicas[0].empty
     assert [type(message) for to, message in sends if to == "a"] == [Ping]
     core.begin(3)
-    core.learn(_view(9, Place(1, ("a", "b"), ("c",))))
+    core.learn(_view(9, ReplicaSet(1, ("a", "b"), ("c",))))
     core.receive("a", _append(1, since=9))
     core.end()
-    assert ("a", Appended(0, 1, 1, 9)) in core.take_sends()
+    assert ("a", EntriesAppended(0, 1, 1, 9)) in core.take_sends()
 
 
 def test_an_old_view_does_not_make_it_forget_what_a_newer_primary_gave_it() -> None:
-    core, _ = _core(_view(3, Place(1, ("a", "b"))))
+    core, _ = _core(_view(3, ReplicaSet(1, ("a", "b"))))
     core.begin(2)
     core.receive("a", _append(4, since=0))
     assert not core.replicas[0].empty
-    core.learn(_view(5, Place(3, ("a", "b"))))
+    core.learn(_view(5, ReplicaSet(3, ("a", "b"))))
     assert not core.replicas[0].empty, "epoch 4 is newer, and may name it"
-    core.learn(_view(8, Place(5, ("a", "b"))))
+    core.learn(_view(8, ReplicaSet(5, ("a", "b"))))
     assert core.replicas[0].empty, "it is not wanted"

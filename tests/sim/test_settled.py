@@ -1,4 +1,4 @@
-"""When a run is over, and when it is not."""
+"""When a run is over, and when not."""
 
 from __future__ import annotations
 

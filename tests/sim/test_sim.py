@@ -1,4 +1,4 @@
-"""The cluster under faults: fresh seeds, every seed that ever failed, and that a seed is a run."""
+"""The cluster under faults: fresh seeds, every seed that ever failed, and determinism of a seed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.sim.fresh import first_seed
 from tests.sim.options import Options
 from tests.sim.run import simulate
 
-#: (seed, whether it is of the size that all runs had once)
+#: (seed, whether it has the fixed size that all runs once had)
 KEPT = [
     (int(line.split()[0]), line.split()[1] == "whole")
     for line in Path(__file__).with_name("kept_seeds.txt").read_text().splitlines()
@@ -39,7 +39,7 @@ def test_a_seed_is_a_run() -> None:
 
 
 def test_the_faults_are_real() -> None:
-    """A simulator without views, failovers and crashes would find nothing either."""
+    """A simulator without views, failovers and crashes would find nothing."""
     worlds = [simulate(seed) for seed in range(8)]
     assert sum(len(world.checker.active) for world in worlds) > 40
     crashes = [machine.boots - 1 for world in worlds for machine in world.machines.values()]

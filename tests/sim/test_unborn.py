@@ -1,4 +1,4 @@
-"""A queue that was made and may not come to be: what is pushed to it is not acknowledged yet."""
+"""A queue whose creation is not committed yet: pushes to it are not acknowledged."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from .world import SECOND
 
 
 def test_a_push_waits_for_the_queue_to_be_committed() -> None:
-    """The catalogue's primary has made the queue; the one who must have its record is cut off. If
-    this primary died now, nobody would know the queue, and its messages would be strays."""
+    """The catalogue's primary has created the queue; the required follower is cut off.
+
+    If the primary died now, no node would know the queue, and its messages would be orphans.
+    """
     stage = Stage(3, 8)
     world = stage.world
     keeper, second = world.newest_view.places[-1].sync
@@ -34,14 +36,14 @@ def test_a_push_waits_for_the_queue_to_be_committed() -> None:
     at = world.machines[keeper]
     world.ask(at, wire.CreateQueue("new", Settings()), (), heard, plain=False)
     world.run(world.now + SECOND // 20)
-    assert "new" in at.loom.engine.state.queues
+    assert "new" in at.node_core.engine.state.queues
     assert answers == []
     producer = 77
     batch = next(n for n in range(1, 999) if placement.of_batch(producer, n, 8) == number)
     payload = wire.encode(wire.Payload([b"one"]))
     world.ask(at, wire.Push("new", producer, batch, 1), (payload,), heard, plain=False)
     world.run(world.now + SECOND // 20)
-    replica = at.loom.core.replicas[number]
+    replica = at.node_core.core.replicas[number]
     assert replica.committed == replica.log.end, "the push itself is on two disks"
     assert answers == [], "it is acknowledged before its queue is there"
     world.network.heal()

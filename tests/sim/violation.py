@@ -1,7 +1,7 @@
-"""What the simulator finds."""
+"""The simulator's exception."""
 
 from __future__ import annotations
 
 
 class Violation(AssertionError):
-    """An invariant does not hold, or something that must happen does not."""
+    """An invariant does not hold, or a required event does not happen."""

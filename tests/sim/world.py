@@ -1,8 +1,8 @@
 """The simulated world: machines with disks, a network, clients, and one virtual clock.
 
-The node code is the real one (``weft.server.loom``: the queue engine and the cluster core); only
-the network, the disk and the clock are not. Everything random comes from one generator, so a seed
-is a run: the same seed gives the same events, and ``digest`` says so.
+The node code is the real one (``weft.server.core``: the queue engine and the cluster core); only
+the network, the disk and the clock are simulated. All randomness comes from one generator, so a
+seed is a run: the same seed gives the same events, proven by ``digest``.
 """
 
 from __future__ import annotations
@@ -12,43 +12,43 @@ import heapq
 import random
 from collections.abc import Callable, Sequence
 
-from weft.dht import replica, sending
-from weft.dht.core import Pace, decode_view
-from weft.dht.messages import AnyMessage, Ask, Ping, Reply
+from weft.dht import replica, snapshot_transfer
+from weft.dht.core import Timing, decode_view
+from weft.dht.messages import AnyMessage, PeerReply, PeerRequest, Ping
 from weft.dht.view import Member, View
 from weft.errors import StorageError, StoreDamaged
 from weft.persistence.memory import MemoryStore
 from weft.persistence.store import Change
 from weft.proto import wire
+from weft.server.core.node_core import NodeCore
+from weft.server.core.operation import Pause
 from weft.server.engine.state import Answered
-from weft.server.loom.errand import Pause
-from weft.server.loom.loom import Loom
 
 from .check import Checker
 from .machine import Machine, PowerLoss
-from .network import Network, Weather
+from .network import Network, NetworkFaults
 from .options import Options
 
 SECOND = 1_000_000
 START = 1_000_000 * SECOND
-PACE = Pace(ping=400_000, suspect=1_000_000, again=200_000, backoff=40_000, grace=20 * SECOND)
-#: The limits of a cluster with large logs, made small, so that they are met here.
+PACE = Timing(ping=400_000, suspect=1_000_000, again=200_000, backoff=40_000, grace=20 * SECOND)
+#: Limits of large logs, lowered so that short runs reach them.
 for _module, _name, _small in (
     (replica, "ENTRIES_MAX", 8),
     (replica, "KEEP_MAX", 24),
     (replica, "APPLY_MAX", 8),
-    (sending, "PIECE_BYTES", 400),
+    (snapshot_transfer, "PIECE_BYTES", 400),
 ):
     setattr(_module, _name, _small)
-#: Who asks in vain waits longer here: a run has few rounds, and they are for other things.
+#: A longer pause between retries: a run has few rounds, and retries should not use them up.
 setattr(Pause.__new__, "__defaults__", (120_000,))  # noqa: B010
 
-#: A client that was not answered for so long has gone.
+#: A client disconnects after this time without an answer.
 _PATIENCE = 2 * SECOND
 
 
-def _nothing(loom: Loom) -> None:
-    """A round without anything to do but what is due."""
+def _nothing(node_core: NodeCore) -> None:
+    """A round that only does due work."""
 
 
 OnAnswer = Callable[[Machine, wire.AnyAnswer, Sequence[bytes]], None]
@@ -56,19 +56,24 @@ OnAnswer = Callable[[Machine, wire.AnyAnswer, Sequence[bytes]], None]
 
 class World:
     def __init__(
-        self, seed: int, options: Options | None = None, mutant: str = "", *, whole: bool = False
+        self,
+        seed: int,
+        options: Options | None = None,
+        planted_bugs: str = "",
+        *,
+        whole: bool = False,
     ) -> None:
         self.rng = random.Random(seed)
         self.options = options or Options.drawn(seed, self.rng, whole=whole)
         self.now = START
-        #: What comes within such a time of each other is heard in one round.
+        #: Messages that arrive within this time of each other share one round.
         self.gather_us = self.options.calm_gather_us
-        self._mutant = mutant
+        self._mutant = planted_bugs
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self.events_count = 0
         self._digest = hashlib.blake2b(digest_size=16)
         self.story: list[str] = []
-        self.network = Network(self.rng, Weather())
+        self.network = Network(self.rng, NetworkFaults())
         self.machines: dict[str, Machine] = {}
         self.checker = Checker(self)
         self._callers: dict[object, tuple[wire.AnyRequest, OnAnswer]] = {}
@@ -82,8 +87,8 @@ class World:
 
     def build(self) -> None:
         first = self.add_machine("n0")
-        first.loom.found(Member("n0", "n0"), self.options.learners)
-        first.loom.recover(self.now + first.skew)
+        first.node_core.found(Member("n0", "n0"), self.options.learners)
+        first.node_core.recover(self.now + first.skew)
         self.tick(first, first.boots)
         for number in range(1, self.options.nodes):
             name = f"n{number}"
@@ -98,14 +103,14 @@ class World:
         return machine
 
     def join(self, name: str, *, witness: bool = False) -> None:
-        """A new machine asks any member to let it in, until it is."""
+        """A new machine asks any member for admission, until admitted."""
         machine = self.add_machine(name, witness=witness)
-        machine.loom.recover(self.now + machine.skew)
+        machine.node_core.recover(self.now + machine.skew)
         self.tick(machine, machine.boots)
         self._ask_in(machine)
 
     def _ask_in(self, machine: Machine) -> None:
-        if machine.gone or machine.loom.view.members:
+        if machine.gone or machine.node_core.view.members:
             return
         self.after(SECOND, lambda: self._ask_in(machine))
         member = self.member()
@@ -116,20 +121,20 @@ class World:
             def joined(_: Machine, answer: wire.AnyAnswer, __: Sequence[bytes]) -> None:
                 if isinstance(answer, wire.Joined) and machine.up:
                     view = decode_view(answer.view)
-                    self.round(machine, lambda loom: loom.core.learn(view))
+                    self.round(machine, lambda node_core: node_core.core.learn(view))
 
             self.ask(member, request, (), joined, plain=True)
 
-    def _process(self, name: str, store: MemoryStore) -> Loom:
+    def _process(self, name: str, store: MemoryStore) -> NodeCore:
         rng = self.rng
-        loom = Loom(
+        node_core = NodeCore(
             name, "simulated", store, partitions=self.options.partitions,
             cache_bytes=1 << 16, entropy=lambda: rng.getrandbits(62) + 1, pace=PACE,
         )  # fmt: skip
         if self._mutant:
-            assert hasattr(loom.core.mutant, self._mutant), f"no mutant {self._mutant}"
-            setattr(loom.core.mutant, self._mutant, True)
-        return loom
+            assert hasattr(node_core.core.planted_bugs, self._mutant), f"no mutant {self._mutant}"
+            setattr(node_core.core.planted_bugs, self._mutant, True)
+        return node_core
 
     # --- time -----------------------------------------------------------------------------
 
@@ -153,13 +158,15 @@ class World:
     # --- machines -------------------------------------------------------------------------
 
     def member(self) -> Machine | None:
-        """Any machine that runs and is in a cluster."""
-        up = [m for m in self.machines.values() if m.up and m.name in m.loom.view.members]
+        """Any machine that runs and is a member of the cluster."""
+        up = [m for m in self.machines.values() if m.up and m.name in m.node_core.view.members]
         return self.rng.choice(up) if up else None
 
     @property
     def newest_view(self) -> View:
-        return max((m.loom.view for m in self.machines.values()), key=lambda view: view.version)
+        return max(
+            (m.node_core.view for m in self.machines.values()), key=lambda view: view.version
+        )
 
     def tick(self, machine: Machine, boot: int) -> None:
         if machine.boots == boot and machine.up:
@@ -168,20 +175,22 @@ class World:
             else:
                 self.round(machine, _nothing)
 
-    def round(self, machine: Machine, work: Callable[[Loom], None]) -> None:
-        """What a driver does: work, write, then say."""
+    def round(self, machine: Machine, work: Callable[[NodeCore], None]) -> None:
+        """One round of a driver: work, write, then send."""
         if not machine.up or self.now < machine.frozen_until:
             return
-        loom = machine.loom
+        node_core = machine.node_core
         try:
-            loom.begin(self.now + machine.skew)
+            node_core.begin(self.now + machine.skew)
             if machine.inbox:
                 inbox, machine.inbox = machine.inbox, []
                 for came in inbox:
-                    came(loom)
-            work(loom)
-            touched = loom.core.stirred.copy()  # its end may empty this, and fill it again
-            changes = loom.end()
+                    came(node_core)
+            work(node_core)
+            touched = (
+                node_core.core.changed_partitions.copy()
+            )  # the end of the round may clear and refill this set
+            changes = node_core.end()
             if changes:
                 self._write(machine, changes)
         except StoreDamaged as damage:
@@ -190,15 +199,15 @@ class World:
         except (StorageError, PowerLoss):
             self.crash(machine)
             return
-        self.checker.looked(machine, touched | loom.core.stirred)
-        out = loom.deliver()
+        self.checker.looked(machine, touched | node_core.core.changed_partitions)
+        out = node_core.deliver()
         for to, message in out.sends:
-            if isinstance(message, Reply):
+            if isinstance(message, PeerReply):
                 self.checker.replied(machine, message)
             self._carry(machine.name, to, message)
         for answered in out.answers:
             self._deliver(machine, answered)
-        self._wake_later(machine, max(loom.next_due() - machine.skew, self.now + 200))
+        self._wake_later(machine, max(node_core.next_due() - machine.skew, self.now + 200))
 
     def _write(self, machine: Machine, changes: list[Change]) -> None:
         if machine.tears:
@@ -206,7 +215,7 @@ class World:
             raise PowerLoss
         if machine.fails:
             machine.store.fail_next_write(OSError("no space left on device"))
-        machine.store.write(changes, sync=not machine.loom.core.mutant.skipped_fsync)
+        machine.store.write(changes, sync=not machine.node_core.core.planted_bugs.skipped_fsync)
         self.checker.wrote(machine, changes)
 
     def _wake_later(self, machine: Machine, due: int) -> None:
@@ -221,8 +230,8 @@ class World:
             self.tick(machine, boot)
 
     def _carry(self, sender: str, to: str, message: AnyMessage) -> None:
-        # A question goes over a connection, which loses but does not double.
-        for delay in self.network.delays(sender, to, once=isinstance(message, Ask)):
+        # A request goes over a connection, which may lose but does not duplicate.
+        for delay in self.network.delays(sender, to, once=isinstance(message, PeerRequest)):
             self.after(delay, lambda: self._arrive(sender, to, message))
 
     def _arrive(self, sender: str, to: str, message: AnyMessage) -> None:
@@ -232,14 +241,14 @@ class World:
         if self.now < machine.frozen_until:
             self._thaw(machine, lambda: self._arrive(sender, to, message))
         elif isinstance(message, Ping):
-            # It is heard in the next round: nobody waits for it.
-            machine.inbox.append(lambda loom: loom.receive(sender, message))
+            # Processed in the next round: no answer depends on a ping.
+            machine.inbox.append(lambda node_core: node_core.receive(sender, message))
         else:
             self.note(f"{sender}>{to} {type(message).__name__}")
-            self._gather(machine, lambda loom: loom.receive(sender, message))
+            self._gather(machine, lambda node_core: node_core.receive(sender, message))
 
-    def _gather(self, machine: Machine, work: Callable[[Loom], None]) -> None:
-        """Something has come: it is heard now, or soon, with whatever else comes until then."""
+    def _gather(self, machine: Machine, work: Callable[[NodeCore], None]) -> None:
+        """Process a message now, or soon, together with other messages that arrive until then."""
         gather_us = self.gather_us
         if not gather_us:
             self.round(machine, work)
@@ -251,32 +260,38 @@ class World:
             self.after(gather_us, lambda: self.tick(machine, boot))
 
     def _thaw(self, machine: Machine, event: Callable[[], None]) -> None:
-        """What came for a frozen machine is there when it goes on, in any order."""
+        """Messages for a frozen machine arrive when it thaws, in any order."""
         self.after(machine.frozen_until - self.now + self.rng.randrange(3000), event)
 
     # --- crashes --------------------------------------------------------------------------
 
-    def crash(self, machine: Machine) -> None:
+    def crash(self, machine: Machine, *, planned: bool = False) -> None:
+        """`planned`: the machine was told to stop, and has had its time to hand over."""
         if machine.up:
             self.note(f"crash {machine.name}")
+            leases = self.checker.ledger.leases
+            if planned:
+                leases.stopped(machine)
+            else:
+                leases.disturb()
             machine.up = False
             machine.tears = machine.fails = False
             machine.boots += 1
             machine.wake_at = machine.gather_at = 0
             machine.inbox.clear()
-            machine.loom.close()
+            machine.node_core.close()
             machine.store = machine.store.crash(self.rng)
 
     def start(self, machine: Machine) -> None:
-        if machine.up or machine.gone or machine.damaged:
+        if machine.up or machine.gone or machine.damaged or machine.parked:
             return
         self.note(f"start {machine.name}")
         machine.up = True
         machine.frozen_until = 0
-        machine.loom = self._process(machine.name, machine.store)
+        machine.node_core = self._process(machine.name, machine.store)
         self.checker.started(machine)
         try:
-            machine.loom.recover(self.now + machine.skew)
+            machine.node_core.recover(self.now + machine.skew)
         except StoreDamaged as damage:
             self.damaged(machine, damage)
             return
@@ -284,10 +299,10 @@ class World:
         self.tick(machine, machine.boots)
 
     def damaged(self, machine: Machine, damage: StoreDamaged) -> None:
-        """A machine has found that its disk is not whole, and has stopped.
+        """A machine has found damage on its disk and has stopped.
 
-        It is replaced by a new one where that loses nothing; else its disk is restored. Not before
-        everything that it has said has arrived.
+        A new machine replaces it where no data is lost by that; otherwise the disk is restored.
+        Either happens only after all messages of the damaged machine have arrived.
         """
         self.checker.that(machine.rot is not None, f"16: {machine.name} found damage: {damage}")
         self.note(f"damaged {machine.name}")
@@ -307,7 +322,7 @@ class World:
         self._send_away(machine)
 
     def _send_away(self, machine: Machine) -> None:
-        """Asks that a dead member leaves, until it has."""
+        """Ask a member to remove the dead machine, until removed."""
         known = self.newest_view.members.get(machine.name)
         if known is None or known.state == "leaving":
             return
@@ -318,9 +333,11 @@ class World:
             self.ask(member, request, (), lambda *_: None, plain=True)
 
     def _spare(self, machine: Machine) -> bool:
-        """Whether the others hold all that it holds, and can decide without it."""
-        looms = [each.loom for each in self.machines.values()]
-        views = [loom.view for loom in looms] + [loom.core.voter.vote.view for loom in looms]
+        """True if the others hold all data of the machine, and have a quorum without it."""
+        looms = [each.node_core for each in self.machines.values()]
+        views = [node_core.view for node_core in looms] + [
+            node_core.core.voter.vote.view for node_core in looms
+        ]
         newest = self.newest_view.version
         lost = {name for name, each in self.machines.items() if each.gone} | {machine.name}
         return all(
@@ -347,8 +364,8 @@ class World:
         self._callers[token] = (request, on_answer)
         boot = machine.boots
 
-        def handle(loom: Loom) -> None:
-            loom.handle(request, payload, token, plain=plain)
+        def handle(node_core: NodeCore) -> None:
+            node_core.handle(request, payload, token, plain=plain)
 
         def arrive() -> None:
             if machine.up and self.now < machine.frozen_until:
@@ -362,9 +379,9 @@ class World:
             self.after(delay + _PATIENCE, lambda: self._give_up(machine, boot, token))
 
     def _give_up(self, machine: Machine, boot: int, token: object) -> None:
-        """Nobody waits any longer, and the machine hears that the connection is closed."""
+        """The client stops waiting, and the machine sees the connection close."""
         if token in self._callers and machine.boots == boot:
-            self.round(machine, lambda loom: loom.cancel(token))
+            self.round(machine, lambda node_core: node_core.cancel(token))
 
     def _deliver(self, machine: Machine, answered: Answered) -> None:
         request, on_answer = self._callers.pop(answered.to)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.spark.session import environment, quick, why_no_java
-from weft.client.sync import Client
+from weft.client.sync_client import Client
 from weft.testing import Cluster, cluster
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def client(node: Cluster) -> Client:
 
 @pytest.fixture
 def queue(client: Client) -> str:
-    """A queue of the test's own."""
+    """A separate queue for the test."""
     name = f"q-{uuid.uuid4().hex[:8]}"
     client.create_queue(name)
     return name

@@ -1,4 +1,4 @@
-"""How tests start Spark: whether they can, and what makes it quick."""
+"""How tests start Spark: whether Java is present, and settings for a quick start."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def why_no_java() -> str:
 
 
 def environment() -> dict[str, str]:
-    """Python workers are started by the JVM: they are to be this Python, and to find this tree."""
+    """The JVM starts Python workers: they must use this Python, and find this tree."""
     return os.environ | {
         "PYTHONPATH": str(ROOT),
         "PYSPARK_PYTHON": sys.executable,
@@ -41,7 +41,7 @@ def environment() -> dict[str, str]:
 
 
 def quick(builder: SparkSession.Builder) -> SparkSession.Builder:
-    """What makes Spark quick to start and small queries quick to run."""
+    """Settings that make Spark quick to start and small queries quick to run."""
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

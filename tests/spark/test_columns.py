@@ -1,4 +1,4 @@
-"""Messages as Arrow columns and back, and which schemas are taken."""
+"""Messages as Arrow columns and back, and which schemas are accepted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from weft.client.batch import Columns, encode
+from weft.client.producer.batch import Columns, encode
 from weft.errors import InvalidArgument
 from weft.ids import MessageId
 from weft.spark.arrow import Messages, Run, arrow_schema, record_batch, written
@@ -158,7 +158,7 @@ def test_frames_of_all_sizes(count: int, size: int) -> None:
 
 
 def test_frames_that_have_to_be_decoded() -> None:
-    """Other things than bodies, and what is no frame at all."""
+    """Frames with headers or keys, and invalid frames."""
     bodies = [b"aa", b"bb"]
     for frame in (
         encode(Columns(bodies, headers=[{"k": "v"}, None])),

@@ -1,4 +1,4 @@
-"""The example on real executors: a local cluster of Spark's, a standalone master and worker."""
+"""The example on real executors: Spark's local cluster, and a standalone master and worker."""
 
 from __future__ import annotations
 

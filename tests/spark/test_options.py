@@ -1,4 +1,4 @@
-"""Options: all of them are checked, and a wrong one says what would be right."""
+"""Options: all are checked, and the error for a wrong one names the right one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_a_stream_needs_a_queue_and_a_subscription() -> None:
 
 
 def test_names_are_known_however_they_are_written() -> None:
-    """Spark hands them over in lower case."""
+    """Spark passes option names in lower case."""
     given = {"maxoffsetspertrigger": "10", "MINPARTITIONS": "4", "failOnDataLoss": "FALSE"}
     read = StreamRead.of(Options(READ | given))
     assert (read.messages_max, read.partitions_min, read.fail_on_data_loss) == (10, 4, False)

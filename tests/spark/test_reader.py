@@ -14,7 +14,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 from pyspark.sql.types import StructType
 
 from weft import limits
-from weft.client.sync import Client
+from weft.client.sync_client import Client
 from weft.errors import Fenced, QueueNotFound, ReservationLost
 from weft.spark.driver import IDLE_S_MAX
 from weft.spark.schema import columns
@@ -27,7 +27,7 @@ Make = Callable[..., WeftStreamReader]
 
 @pytest.fixture
 def make(node: Cluster, queue: str) -> Make:
-    """A reader of this test's queue, as a driver that starts makes one."""
+    """A reader of this test's queue, as a starting driver makes one."""
 
     def made(schema: StructType | None = None, **options: object) -> WeftStreamReader:
         given = {"servers": node.servers[0], "subscribe": queue, "subscription": "s"}
@@ -49,7 +49,7 @@ def step(reader: WeftStreamReader, start: dict[str, Any]) -> dict[str, Any]:
 
 
 def rows(reader: WeftStreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[Any]:
-    """Each share is read by a copy, as in a task."""
+    """Each input partition is read by a copy of the reader, as in a task."""
     pickled: Any = CloudPickleSerializer()  # type: ignore[no-untyped-call]
     found: list[dict[str, Any]] = []
     for share in reader.partitions(start, end):
@@ -96,7 +96,7 @@ def test_columns(make: Make, client: Client, queue: str) -> None:
 
 
 def test_the_same_batch_gives_the_same_rows(make: Make, client: Client, queue: str) -> None:
-    """From a driver that starts later, too, and however it is cut."""
+    """From a later driver, too, and with any number of input partitions."""
     push(client, queue, 0, 300)
     first = make()
     end = step(first, {"r": 0})
@@ -110,7 +110,7 @@ def test_a_driver_that_died_before_its_checkpoint_is_succeeded(
     make: Make, client: Client, queue: str
 ) -> None:
     pushed = push(client, queue, 0, 100)
-    step(make(), {"r": 0})  # reserved, and then it died
+    step(make(), {"r": 0})  # reserved, then died
     push(client, queue, 100, 100)
     heir = make()
     start = heir.initialOffset()
@@ -162,7 +162,7 @@ def test_limits(make: Make, client: Client, queue: str) -> None:
 
 
 def test_oldest_first(make: Make, client: Client, queue: str) -> None:
-    """Whatever the partitions: a watermark drops what comes late."""
+    """Across all partitions: a watermark drops late rows."""
     for number in range(40):
         client.queue(queue).push(b"m-%05d" % number)
         time.sleep(0.002)  # stamps are in milliseconds
@@ -186,7 +186,7 @@ def test_available_now_stops(make: Make, client: Client, queue: str) -> None:
     while (end := step(reader, start)) != start:
         read += values(reader, start, end)
         start, batches = end, batches + 1
-        push(client, queue, 50 + 20 * batches, 20)  # never stops
+        push(client, queue, 50 + 20 * batches, 20)  # the load never stops
         assert batches < 10
     assert (read.total(), batches) == (50, 3)
 
@@ -300,7 +300,7 @@ def test_what_was_given_back_before_a_checkpoint_named_it_is_no_loss(
     make: Make, client: Client, queue: str
 ) -> None:
     pushed = push(client, queue, 0, 20)
-    step(make(), {"r": 0})  # it died before its checkpoint, and stayed away for long
+    step(make(), {"r": 0})  # died before its checkpoint, and stayed away for long
     client.subscription(queue, "s").release_all()
     reader = make()
     end = step(reader, {"r": 0})

@@ -1,5 +1,7 @@
-"""The options for TLS and tokens, against a node that wants a certificate and a token of everybody:
-a query that has them works, on the driver and in its tasks; one that lacks them says what it lacks.
+"""The options for TLS and tokens, against a node that requires a certificate and a token.
+
+A query with the options works, on the driver and in its tasks; a query without them gets an error
+that names the missing one.
 """
 
 from __future__ import annotations
@@ -20,10 +22,10 @@ COUNT = 300
 
 
 class Secured:
-    """A node, its owner, and what a query is given to reach it."""
+    """A node, its owner, and the options with which a query reaches the node."""
 
     def __init__(self, folder: Path) -> None:
-        # Tokens that are there from the start need not be waited for.
+        # Tokens created before the start are valid at once.
         self.secure = Secure(folder, mutual=True)
         self.reads = self.secure.token("reads", "consume:in")
         self.writes = self.secure.token("writes", "push:out")
@@ -122,7 +124,7 @@ def test_without_the_certificate_nothing_is_read_and_a_frame_is_written_with_it(
     spark: SparkSession, secured: Secured, tmp_path: Path
 ) -> None:
     bare = {k: v for k, v in secured.source(secured.reads).items() if k not in secured.tls}
-    with pytest.raises(StreamingQueryException, match="ConnectionLost: "):
+    with pytest.raises(StreamingQueryException, match="TlsError: "):
         stream(spark, bare, secured.sink(secured.writes), tmp_path)
     frame = spark.range(5).selectExpr("CAST(id AS STRING) AS value")
     frame.write.format("weft").options(**secured.sink(secured.writes)).mode("append").save()

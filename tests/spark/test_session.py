@@ -1,4 +1,4 @@
-"""Whole queries in one Spark session: what only Spark itself can show."""
+"""Whole queries in one Spark session: behaviour that needs Spark itself."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tests.spark.faults.faulty import FaultySource
-from weft.client.sync import Client
+from weft.client.sync_client import Client
 from weft.spark import Lag, LagListener
 from weft.testing import Cluster
 
@@ -53,7 +53,7 @@ def pushed(client: Client, queue: str) -> Counter[bytes]:
 
 
 def run(writer: DataStreamWriter, checkpoint: Path, **options: str) -> list[Any]:
-    """To the end of what waits; gives the progress of its batches."""
+    """Run to the end of the waiting messages; return the progress of the batches."""
     writer = writer.option("checkpointLocation", str(checkpoint)).options(**options)
     query = writer.trigger(availableNow=True).start()
     query.awaitTermination()
@@ -78,7 +78,7 @@ def is_clean(client: Client, *queues: str) -> bool:
 
 
 def forget_last_commit(checkpoint: Path) -> None:
-    """As if the driver had died before it wrote it."""
+    """As if the driver had died before writing the commit."""
     newest = max((checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
     newest.unlink()
     newest.with_name(f".{newest.name}.crc").unlink(missing_ok=True)
@@ -88,7 +88,7 @@ def test_queue_to_queue(
     read: Any, node: Cluster, client: Client, queue: str, out: str,
     pushed: Counter[bytes], tmp_path: Path,
 ) -> None:  # fmt: skip
-    """`format("weft")` is found without a word, and every row comes out once."""
+    """`format("weft")` is found without registration, and every row is published once."""
     frame = read(maxOffsetsPerTrigger=COUNT // 2, minPartitions=3).select("value")
     progress = run(into(frame, node, out), tmp_path)
     assert [each.numInputRows for each in progress if each.numInputRows] == [COUNT // 2] * 2
@@ -100,10 +100,10 @@ def test_a_driver_dies_before_its_commit_log(
     read: Any, node: Cluster, client: Client, queue: str, out: str,
     pushed: Counter[bytes], tmp_path: Path,
 ) -> None:  # fmt: skip
-    """Published, and Spark does not know: it repeats the batch, through another order of rows."""
+    """Published, and unknown to Spark: Spark repeats the batch, with another row order."""
     frame = read(maxOffsetsPerTrigger=COUNT).select("value").repartition(2)
     for _ in range(2):
-        # A query that goes on for ever ends without having acked its last batch.
+        # A continuous query ends without having acked its last batch.
         query = into(frame, node, out).option("checkpointLocation", str(tmp_path)).start()
         end = time.monotonic() + 200
         while not list((tmp_path / "commits").glob("[0-9]*")):
@@ -136,7 +136,7 @@ def test_parquet_and_a_watermark(
     spark: SparkSession, read: Any, client: Client, queue: str,
     pushed: Counter[bytes], tmp_path: Path,
 ) -> None:  # fmt: skip
-    """Oldest first, so that no row is late by more than the watermark allows."""
+    """Oldest first, so that no row is later than the watermark allows."""
     client.queue(queue).push(b"last")
     frame = read(maxOffsetsPerTrigger=500).withWatermark("timestamp", "0 seconds")
     counts = frame.groupBy(f.window("timestamp", "1 second")).agg(
@@ -171,7 +171,7 @@ def test_lag_is_told(
     spark.streams.addListener(listener)
     try:
         run(read(maxOffsetsPerTrigger=500).writeStream.format("noop"), tmp_path)
-        end = time.monotonic() + 200  # listeners are told later, by another thread
+        end = time.monotonic() + 200  # another thread notifies listeners later
         while len(told) < 4 and time.monotonic() < end:
             time.sleep(0.05)
     finally:
@@ -216,7 +216,7 @@ def test_for_each_batch(
     read: Any, node: Cluster, client: Client, out: str, pushed: Counter[bytes], tmp_path: Path
 ) -> None:
     def write(frame: DataFrame, number: int) -> None:
-        for _ in range(2):  # as if the first time had failed after the fact
+        for _ in range(2):  # as if the first attempt had failed after its effect
             writer = frame.write.format("weft").options(servers=node.servers[0], queue=out)
             writer.options(txnAppId="each", txnVersion=str(number)).mode("append").save()
 

@@ -1,4 +1,4 @@
-"""Micro-batches cut into shares: every message in one, whatever the cut; offsets never change."""
+"""Micro-batches split into input partitions: every message in exactly one; offsets never change."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.errors import InvalidArgument
+from weft.spark.input_partitions import TASK_MESSAGES, TASKS_MAX, shares, tasks
 from weft.spark.offset import Offset
-from weft.spark.shares import TASK_MESSAGES, TASKS_MAX, shares, tasks
 
 
 @dataclass(frozen=True)

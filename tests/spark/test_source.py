@@ -1,4 +1,4 @@
-"""What Spark finds, and what finding it costs."""
+"""How Spark finds the data source, and the cost of finding it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ HEAVY = {"grpc", "matplotlib", "msgspec", "numpy", "pandas", "pyarrow", "zmq"}
 
 
 def test_spark_finds_it_by_its_name() -> None:
-    """Spark imports every package that is named so, whether it is wanted or not."""
+    """Spark imports every package of such a name, whether used or not."""
     program = (
         "import sys, pkgutil, pyspark.sql.datasource\n"
         "assert 'pyspark_weft' in {each.name for each in pkgutil.iter_modules()}\n"

@@ -10,11 +10,11 @@ import pytest
 from pyspark import TaskContext
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from weft.client.sync import Client
+from weft.client.sync_client import Client
 from weft.errors import InvalidArgument, UsageError
 from weft.spark.batch_writer import WeftBatchWriter
+from weft.spark.row_writer import Staged
 from weft.spark.source import WeftDataSource
-from weft.spark.staging import Staged
 from weft.spark.stream_writer import WeftStreamWriter
 from weft.testing import Cluster
 
@@ -22,7 +22,7 @@ VALUE = StructType([StructField("value", BinaryType())])
 
 
 class Tasks:
-    """Says which task this is, in the way a Python worker is told."""
+    """Sets the identity of the current task, as for a Python worker."""
 
     def __init__(self) -> None:
         self.query: str | None = str(uuid.uuid4())
@@ -54,7 +54,7 @@ def options(node: Cluster, queue: str) -> dict[str, str]:
 
 
 def streaming(options: dict[str, str]) -> WeftStreamWriter:
-    """Spark makes another one for each thing that it wants."""
+    """A new writer: Spark makes another one for each step."""
     return WeftDataSource(options).streamWriter(schema=VALUE, overwrite=False)
 
 
@@ -117,7 +117,7 @@ def test_an_attempt_that_breaks_off_leaves_nothing(
 def test_a_repeated_batch_is_written_once(
     options: dict[str, str], client: Client, queue: str, tasks: Tasks
 ) -> None:
-    """The driver died after it published; the next one repeats the batch."""
+    """The driver died after publishing; the next one repeats the batch."""
     tasks.enter(0, 0)
     first = streaming(options).write(rows(b"a", b"b"))
     streaming(options).commit([first], 0)
@@ -125,7 +125,7 @@ def test_a_repeated_batch_is_written_once(
     assert isinstance(again, Staged)
     assert again.winner is None, "published: nothing is staged again"
     streaming(options).commit([again], 0)
-    # One that staged before the other published is too late as well.
+    # A writer that staged before the other published is too late as well.
     tasks.enter(0, 1)
     late = streaming(options).write(rows(b"late"))
     quick = streaming(options).write(rows(b"quick"))
@@ -138,7 +138,7 @@ def test_a_repeated_batch_is_written_once(
 def test_a_checkpoint_from_the_past_is_refused(
     options: dict[str, str], client: Client, queue: str, tasks: Tasks
 ) -> None:
-    """To take its batches for repeated ones would lose their rows."""
+    """Taking its batches for repeated ones would lose their rows."""
     for number in (0, 1):
         tasks.enter(0, number)
         streaming(options).commit([streaming(options).write(rows(b"x"))], number)

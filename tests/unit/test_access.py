@@ -1,4 +1,4 @@
-"""Who may do what: the table of verbs, patterns, and the file of tokens."""
+"""Authorization: the table of verbs, patterns, and the token file."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from hypothesis import strategies as st
 
 from weft.client.cli.main import cli
 from weft.errors import InvalidArgument, PermissionDenied, Unauthenticated
-from weft.proto import streams, wire
+from weft.proto import pipelines, wire
 from weft.proto.settings import Settings
-from weft.server import access, tokens
-from weft.server.access import PERMISSIONS, Access, Grant, Principal, allow
-from weft.server.token_command import expiry
-from weft.server.tokens import TokenFile
+from weft.server.security import access, token_file
+from weft.server.security.access import PERMISSIONS, Access, Grant, Principal, allow
+from weft.server.security.token_command import expiry
+from weft.server.security.token_file import TokenFile
 
 VERBS: tuple[type, ...] = get_args(wire.AnyRequest)
 PUSH = (
-    wire.Push, streams.Stage, streams.CloseStage, streams.Publish, streams.Abort,
-    streams.LastPublished,
+    wire.Push, pipelines.StageBatch, pipelines.CloseStage, pipelines.Publish, pipelines.Abort,
+    pipelines.LastPublished,
 )  # fmt: skip
 CONSUME = (
-    wire.Pop, wire.Peek, wire.Ack, wire.Nack, wire.Extend,
-    streams.OpenSubscription, streams.Reserve, streams.DescribeReservation, streams.ReadReserved,
-    streams.AckThrough, streams.Heartbeat,
+    wire.Pop, wire.Peek, wire.Ack, wire.Nack, wire.Extend, wire.Cancel,
+    pipelines.OpenSubscription, pipelines.Reserve, pipelines.DescribeReservation,
+    pipelines.ReadReserved, pipelines.AckThrough, pipelines.Heartbeat,
 )  # fmt: skip
 ADMIN = (
     wire.CreateQueue, wire.UpdateQueue, wire.DeleteQueue, wire.PurgeQueue, wire.Redrive,
-    wire.Snapshot, wire.Restore, streams.ReleaseAll, streams.DeleteSubscription,
+    wire.Snapshot, wire.Restore, pipelines.ReleaseAll, pipelines.DeleteSubscription,
 )  # fmt: skip
-#: What nodes alone ask of each other.
-INNER = {wire.CatchUp, *get_args(streams.INNER_REQUESTS)}
+#: Requests between nodes only.
+INNER = {wire.CatchUp, wire.Copies, *get_args(pipelines.INNER_REQUESTS)}
 TABLE = (wire.Insert, wire.Lookup, wire.Remove, wire.Append, wire.CompareAndSwap)
 
 
@@ -50,9 +50,9 @@ def allowed(principal: Principal, name: str) -> set[type]:
     return {verb for verb in VERBS if allow(principal, verb, name)}
 
 
-FOR_ALL = {wire.View, wire.Status, wire.ClusterStatus}
+FOR_ALL = {wire.GetView, wire.Status, wire.ClusterStatus, wire.StopWaiting}
 ABOUT = {
-    wire.DescribeQueue, wire.Where, streams.SubscriptionStats, streams.ListSubscriptions,
+    wire.DescribeQueue, wire.Where, pipelines.DescribeSubscription, pipelines.ListSubscriptions,
 }  # fmt: skip
 
 
@@ -64,7 +64,7 @@ ABOUT = {
         ("admin:orders", {*ADMIN} | ABOUT),
         ("watch:orders", ABOUT),
         ("table:orders", {*TABLE}),
-        ("admin:*", {*ADMIN, wire.ListQueues, wire.Join, wire.Leave} | ABOUT),
+        ("admin:*", {*ADMIN, wire.ListQueues, wire.Join, wire.Leave, wire.Recover} | ABOUT),
         ("watch:*", {wire.ListQueues} | ABOUT),
     ],
 )
@@ -158,7 +158,7 @@ def test_no_token_and_a_wrong_one_are_told_apart_from_a_weak_one() -> None:
     door.check("good", wire.Push("orders", 1, 1, 1))
     for token in ("", "bad"):
         with pytest.raises(Unauthenticated):
-            door.check(token, wire.View())
+            door.check(token, wire.GetView())
     with pytest.raises(PermissionDenied, match="somebody may not Pop 'orders'"):
         door.check("good", wire.Pop("orders", 1))
 
@@ -178,7 +178,7 @@ def test_what_was_allowed_is_asked_for_once_and_nothing_else_with_it(
         door.check("good", wire.Push("orders", 1, 1, 1))
         door.check("good", wire.Pop("orders", 1))
     assert asked == [(wire.Push, "orders"), (wire.Pop, "orders")]
-    for _ in range(2):  # no refusal is remembered, nor taken for another queue's or verb's leave
+    for _ in range(2):  # refusals are not cached; a grant covers no other queue or verb
         for request in (wire.Push("others", 1, 1, 1), wire.PurgeQueue("orders")):
             with pytest.raises(PermissionDenied):
                 door.check("good", request)
@@ -229,7 +229,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def make(file: Path, name: str = "shop", grants: tuple[str, ...] = ("push:*",)) -> str:
-    return tokens.create(file, name, list(grants), 0)[1]
+    return token_file.create(file, name, list(grants), 0)[1]
 
 
 def test_a_token_is_known_and_its_neighbours_are_not(file: Path) -> None:
@@ -253,65 +253,65 @@ def test_the_secret_is_not_in_the_file_and_the_file_is_its_owners(file: Path) ->
 
 
 def test_a_token_expires(file: Path) -> None:
-    _, token = tokens.create(file, "shop", ["push:*"], 1000)
+    _, token = token_file.create(file, "shop", ["push:*"], 1000)
     now = [999.0]
     found = TokenFile(str(file), lambda: now[0])
     assert found.principal(token)
-    assert found.principal(token)  # remembered
+    assert found.principal(token)  # cached
     now[0] = 1000.0
     assert found.principal(token) is None
 
 
 def test_a_running_node_sees_changes(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokens, "LOOK_S", 0.0)
+    monkeypatch.setattr(token_file, "LOOK_S", 0.0)
     first = make(file)
     found = TokenFile(str(file))
     assert found.principal(first) is found.principal(first)
     second = make(file, "second")
     assert found.principal(second)
-    assert found.principal(first)  # remembered when it is revoked
-    tokens.revoke(file, "shop")
+    assert found.principal(first)  # cached when revoked
+    token_file.revoke(file, "shop")
     assert found.principal(first) is None
     assert found.principal(second)
 
 
 def test_what_was_allowed_ends_with_its_token(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokens, "LOOK_S", 0.0)
+    monkeypatch.setattr(token_file, "LOOK_S", 0.0)
     now = [999.0]
-    _, passing = tokens.create(file, "passing", ["push:*"], 1000)
+    _, passing = token_file.create(file, "passing", ["push:*"], 1000)
     lasting = make(file)
     door = Access(TokenFile(str(file), lambda: now[0]))
     push = wire.Push("orders", 1, 1, 1)
-    for token in (passing, lasting, passing, lasting):  # decided, then remembered
+    for token in (passing, lasting, passing, lasting):  # decided, then cached
         door.check(token, push)
     now[0] = 1000.0
     with pytest.raises(Unauthenticated):
         door.check(passing, push)
     door.check(lasting, push)
-    tokens.revoke(file, "shop")
+    token_file.revoke(file, "shop")
     with pytest.raises(Unauthenticated):
         door.check(lasting, push)
-    other = make(file, grants=("push:others",))  # the same name, with less
+    other = make(file, grants=("push:others",))  # the same name, with fewer grants
     with pytest.raises(PermissionDenied):
         door.check(other, push)
 
 
 def test_the_file_is_looked_at_once_in_a_while(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[Path] = []
-    stamp = tokens._stamp
+    stamp = token_file._stamp
 
     def counted(path: Path) -> tuple[int, int, int]:
         looks.append(path)
         return stamp(path)
 
-    monkeypatch.setattr(tokens, "_stamp", counted)
-    monkeypatch.setattr(tokens, "LOOK_S", 1000.0)
+    monkeypatch.setattr(token_file, "_stamp", counted)
+    monkeypatch.setattr(token_file, "LOOK_S", 1000.0)
     token = make(file)
     found = TokenFile(str(file))
     for _ in range(10):
         assert found.principal(token)
     assert len(looks) == 1
-    found._look_at = 0.0  # the time has come
+    found._look_at = 0.0  # the file is due for a check
     for _ in range(10):
         assert found.principal(token)
     assert len(looks) == 2
@@ -321,7 +321,7 @@ def test_the_file_is_looked_at_once_in_a_while(file: Path, monkeypatch: pytest.M
 def test_a_broken_file_changes_nothing_and_does_not_start_a_node(
     file: Path, broken: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tokens, "LOOK_S", 0.0)
+    monkeypatch.setattr(token_file, "LOOK_S", 0.0)
     token = make(file)
     found = TokenFile(str(file))
     file.write_text(broken)
@@ -341,14 +341,14 @@ def test_many_at_once_lose_nothing(file: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert {entry.name for entry in tokens.read(file)} == {f"n{n}" for n in range(8)}
+    assert {entry.name for entry in token_file.read(file)} == {f"n{n}" for n in range(8)}
 
 
 def test_limits(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, grants in (("", ["push:*"]), ("x\n", ["push:*"]), ("x", []), ("x", ["p:*"])):
         with pytest.raises(InvalidArgument):
-            tokens.create(file, name, grants, 0)
-    monkeypatch.setattr(tokens, "TOKENS_MAX", 1)
+            token_file.create(file, name, grants, 0)
+    monkeypatch.setattr(token_file, "TOKENS_MAX", 1)
     make(file)
     with pytest.raises(InvalidArgument, match="revoke some"):
         make(file)
@@ -382,7 +382,7 @@ def test_create_list_revoke(file: Path) -> None:
     assert token not in plain
     assert weft("revoke", told["id"], file=file) == f"revoked {told['id']} of eye\n"
     weft("revoke", "eye", file=file, code=2)
-    assert [entry.name for entry in tokens.read(file)] == ["shop"]
+    assert [entry.name for entry in token_file.read(file)] == ["shop"]
 
 
 @pytest.mark.parametrize(

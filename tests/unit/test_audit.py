@@ -1,4 +1,4 @@
-"""The audit log: a line for each, turned over when it is full, and no stranger fills it."""
+"""The audit log: one line per event, rotated when full; unauthenticated callers cannot fill it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import pytest
 from weft.errors import PermissionDenied
 from weft.proto import wire
 from weft.proto.settings import Settings
-from weft.server import audit as audit_module
-from weft.server.access import Principal
-from weft.server.audit import Audit, audited
-from weft.server.who import Who
+from weft.server.security import audit as audit_module
+from weft.server.security.access import Principal
+from weft.server.security.audit import Audit, audited
+from weft.server.security.caller import Caller
 
-WHO = Who(Principal("ann", ()), "10.0.0.7")
+WHO = Caller(Principal("ann", ()), "10.0.0.7")
 PURGE = wire.PurgeQueue("orders")
 
 
@@ -30,7 +30,7 @@ def test_who_what_from_where_and_how_it_ended(tmp_path: Path) -> None:
     audit.done(WHO, PURGE, wire.Done(3))
     audit.done(WHO, wire.CreateQueue("q", Settings()), wire.Failure("QUEUE_EXISTS", "it is", False))
     audit.done(WHO, wire.Leave("node2", True), wire.Done())
-    audit.refused(Who(None, "10.0.0.8"), wire.Push("q", 1, 1, 1), PermissionDenied("no"))
+    audit.refused(Caller(None, "10.0.0.8"), wire.Push("q", 1, 1, 1), PermissionDenied("no"))
     audit.close()
     first, second, third, fourth = lines(path)
     assert {name: first[name] for name in ("node", "who", "from", "action", "on", "result")} == {

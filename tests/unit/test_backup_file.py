@@ -1,4 +1,4 @@
-"""A backup's file: read as it was written, or refused with the place of the damage."""
+"""A backup file: read as written, or refused with the place of the damage."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from weft.client import restore
-from weft.client.backup_file import (
+from weft.client.backup import restore
+from weft.client.backup.file import (
     RECORD_BYTES_MAX,
     Batches,
     End,

@@ -47,7 +47,7 @@ def test_confirms_may_come_out_of_order_and_together() -> None:
     confirms.take(6, multiple=False)
     confirms.take(5, multiple=True)
     assert confirms.low == 6
-    confirms.take(3, multiple=True)  # says nothing new
+    confirms.take(3, multiple=True)  # nothing new
     assert confirms.low == 6
 
 
@@ -65,7 +65,8 @@ def test_trials_find_how_many_messages_fill_the_time(rate: float) -> None:
 
 
 def test_trials_see_through_a_fixed_cost() -> None:
-    # Joining, committing and so on take two seconds, whatever is sent: no trial of few will do.
+    # Joining, committing and so on take two seconds for any count: a trial of few messages is no
+    # guide.
     count = enough(4.0, 64, 10**9, lambda some: 2.0 + some / 100_000)
     assert count > 100_000
 
@@ -161,7 +162,7 @@ def test_names_of_systems_are_unique() -> None:
 
 
 def test_a_session_of_processes_is_counted_with_its_children() -> None:
-    # A shell whose child works: the processor time is the child's, the session is the shell's.
+    # A shell with a working child: the processor time is the child's, the session is the shell's.
     burn = "import time\nend = time.process_time() + 0.3\nwhile time.process_time() < end: pass"
     script = f"{sys.executable} -c '{burn}'; echo done; read x"
     process = subprocess.Popen(

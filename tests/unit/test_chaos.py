@@ -1,4 +1,4 @@
-"""What the chaos runs measure with: pauses, percentiles, the verdict on a row."""
+"""The measurements of the chaos runs: pauses, percentiles, the verdict on a row."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.chaos.hold import LOST_LEASES
 from tests.chaos.journal import Journal, load_counts
 from tests.chaos.outcome import Outcome, judge, longest_pause
 from tests.chaos.scenario import SCENARIOS
@@ -26,7 +27,7 @@ def test_a_pause_is_a_gap_of_one_producer(tmp_path: Path) -> None:
     one = journal(tmp_path / "1.journal", 0.0, 1.0, 4.0, 5.0, 6.0)
     two = journal(tmp_path / "2.journal", 0.5, 2.5, 3.0, 6.0)
     assert longest_pause([one, two], 0.0, 6.0) == 3.0
-    assert longest_pause([two], 0.0, 3.5) == 3.0  # it had begun before the end
+    assert longest_pause([two], 0.0, 3.5) == 3.0  # began before the end
     assert longest_pause([one], 4.5, 6.0) == 1.0
 
 
@@ -37,7 +38,7 @@ def test_a_producer_that_never_came_back_has_paused_until_the_end(tmp_path: Path
 
 def test_journals_add_up(tmp_path: Path) -> None:
     paths = [journal(tmp_path / "1.journal", 1.0), journal(tmp_path / "2.journal", 2.0, 3.0)]
-    paths.append(tmp_path / "3.journal")  # killed before it wrote
+    paths.append(tmp_path / "3.journal")  # killed before its first write
     assert load_counts(paths) == {"pushes": 3}
 
 
@@ -47,6 +48,26 @@ def test_what_is_lost_is_seen(tmp_path: Path) -> None:
     assert outcome.violated("lost") == 2
     assert not outcome.ok
     assert "LOST 2" in outcome.line()
+
+
+@pytest.mark.parametrize("scenario", ["rolling", "rolling-hold"])
+def test_a_held_message_must_not_be_processed_twice(tmp_path: Path, scenario: str) -> None:
+    """The restarts are no excuse while workers hold messages."""
+    path = tmp_path / "1.journal"
+    held = Journal(path)
+    held.attempted("a", "b")
+    for name in "aba":
+        held.delivered(name)
+    held.ack_attempted("a", "b")
+    held.counts[LOST_LEASES] = 1
+    held.close()
+    outcome = Outcome(scenario=scenario, seed=1)
+    judge(outcome, History(), [path], (0.0, float("inf")))
+    if scenario == "rolling":
+        assert outcome.ok
+    else:
+        assert set(outcome.violations) == {"processed twice", LOST_LEASES}
+        assert outcome.violated("processed twice") == 1
 
 
 def test_percentiles_are_of_values_that_were_seen() -> None:

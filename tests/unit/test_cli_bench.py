@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from weft.client.cli.bench import floors, timing
+from weft.client.cli.bench import call_timer, floors
 from weft.client.cli.bench.floors import Floors
 from weft.client.cli.bench.latency import Latency, Percentiles
 from weft.client.cli.bench.memory import Memory
@@ -31,7 +31,7 @@ def test_medians_are_taken_of_each_percentile() -> None:
 def test_kinds_take_turns_and_warm_ups_do_not_count() -> None:
     order: list[str] = []
     calls = {name: lambda name=name: order.append(name) for name in ("a", "b")}
-    taken = timing.in_turn(calls, 25, 3)
+    taken = call_timer.in_turn(calls, 25, 3)
     assert {name: len(times) for name, times in taken.items()} == {"a": 25, "b": 25}
     assert order == ["a", "b"] * 28
 
@@ -67,7 +67,7 @@ def test_memory_for_each_message() -> None:
 
 def test_the_floors_are_really_measured(tmp_path: Path) -> None:
     with floors.opened(128, tmp_path, sync=True) as calls:
-        taken = timing.in_turn(calls, 10, 1)
+        taken = call_timer.in_turn(calls, 10, 1)
     assert {floors.ROUND_TRIP, floors.PUT, floors.APPEND} == taken.keys()
     assert all(time > 0 for times in taken.values() for time in times)
     assert list(tmp_path.iterdir()) == []

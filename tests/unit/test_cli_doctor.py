@@ -1,4 +1,4 @@
-"""The doctor's checks, each with what it must find."""
+"""The doctor's checks, each with the finding it must make."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import resource
 import msgspec
 import pytest
 
-from weft.client.cli.doctor import machine, node
+from weft.client.cli.doctor import cluster, machine, node
 from weft.client.cli.doctor.finding import Finding
 from weft.client.stats import QueueStats
+from weft.dht.safety import Observation, assess
+from weft.dht.view import Member, ReplicaSet, View
+from weft.limits import MIB
 from weft.proto import wire
 from weft.proto.settings import Settings
 
@@ -93,3 +96,43 @@ def test_old_messages_without_a_consumer(fields: dict[str, int], level: str) -> 
 def test_a_long_list_is_cut() -> None:
     queues = [stats(f"q{n}", ready=1, oldest_ms=node.OLD_MS * 2) for n in range(8)]
     assert node.check_forgotten("s", queues).found.endswith("; and 3 more")
+
+
+def test_a_disk_at_its_reserve_is_reported_as_refusing_although_the_reserve_is_free() -> None:
+    """The store's memory and a margin count: pushes are refused already above the reserve."""
+    status = msgspec.structs.replace(
+        STATUS, free_bytes=292 * MIB, store_bytes=16 * MIB, reserve_bytes=256 * MIB, full=True,
+        limit_bytes=300 * MIB,
+    )  # fmt: skip
+    found = node.check_space("s", status)
+    assert found.level == "FAIL"
+    assert "pushes are refused below 300.0 MiB" in found.found
+    assert "soon" not in found.found
+    assert found.advice.startswith("free space")
+    small = msgspec.structs.replace(status, store_bytes=MIB)
+    assert "too small for the reserve" in node.check_space("s", small).advice
+
+
+def test_the_full_disk_of_another_node_is_reported() -> None:
+    found = node.check_space("s", msgspec.structs.replace(STATUS, full_peers=["n2"]))
+    assert found.level == "FAIL"
+    assert "n2 at the reserve: some pushes are refused" in found.found
+
+
+def test_the_verdict_decides_the_level() -> None:
+    members = {name: Member("", grpc=f"{name}:7700") for name in "ab"}
+    view = View(
+        1, ("a", "b"), (), members, (ReplicaSet(1, ("a", "b")), ReplicaSet(1, ("b", "a"))), 2
+    )
+    for alive, role, level, word in (
+        ("ab", "active", "OK", "settled: can lose no node without losing service"),
+        ("ab", "sealing", "FAIL", "a failover is under way"),
+        ("a", "active", "FAIL", "quorum lost: 1 of 2 voters alive, dead are b (b:7700)"),
+    ):
+        verdict = assess(Observation(view, frozenset(alive), [role, role]))
+        found = cluster.check_verdict("s cluster", verdict)
+        assert (found.level, word in found.found) == (level, True), found
+    at_risk = assess(
+        Observation(msgspec.structs.replace(view, min_sync=1), frozenset("ab"), [None, None])
+    )
+    assert cluster.check_verdict("s cluster", at_risk).level == "WARN"

@@ -1,4 +1,4 @@
-"""`weft doctor` on security: what it sees in settings, tokens, certificates and clocks."""
+"""`weft doctor` on security: findings in settings, tokens, certificates and clocks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from tests.contract.authority import Authority
 from weft.client.cli.doctor import certificate, security
 from weft.client.cli.main import cli
-from weft.server import tokens
+from weft.server.security import token_file
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -48,9 +48,9 @@ def test_insecure_settings_and_such_that_would_not_start(tmp_path: Path) -> None
 def test_files_that_others_may_read_and_what_ends_soon(tmp_path: Path) -> None:
     pair = Authority(tmp_path).sign("node")  # two days
     file = tmp_path / "tokens.json"
-    tokens.create(file, "old", ["push:*"], int(time.time()) - 10)
-    tokens.create(file, "soon", ["push:*"], int(time.time()) + 3600)
-    tokens.create(file, "boss", ["admin:*"], 0)
+    token_file.create(file, "old", ["push:*"], int(time.time()) - 10)
+    token_file.create(file, "soon", ["push:*"], int(time.time()) + 3600)
+    token_file.create(file, "boss", ["admin:*"], 0)
     file.chmod(0o644)
     pair.key.chmod(0o640)
     found = look(

@@ -1,4 +1,4 @@
-"""What the command prints: bytes in JSON, figures for people, columns for pipes."""
+"""The command's output: bytes in JSON, figures for people, columns for pipes."""
 
 from __future__ import annotations
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft import errors, limits
-from weft.client import batch
-from weft.client.batch import Columns
+from weft.client.producer import batch
+from weft.client.producer.batch import Columns
 from weft.proto import wire
 
 columns = st.lists(
@@ -61,17 +61,17 @@ def test_bodies_of_all_kinds_become_bytes() -> None:
 
 @pytest.mark.parametrize("bodies", [["text"], [b"ok", 5], [None]])
 def test_other_bodies_are_refused(bodies: list[object]) -> None:
-    with pytest.raises(errors.InvalidArgument, match="a body is bytes"):
+    with pytest.raises(errors.InvalidArgument, match="each of bodies must be bytes"):
         batch.check_bodies(bodies)  # type: ignore[arg-type]
 
 
 def test_one_body_in_place_of_a_list_is_refused() -> None:
-    with pytest.raises(errors.InvalidArgument, match="list of bodies"):
+    with pytest.raises(errors.InvalidArgument, match="bodies must be an iterable of bytes"):
         batch.check_bodies(b"abc")  # type: ignore[arg-type]
 
 
 def test_limits_of_a_message() -> None:
-    with pytest.raises(errors.TooLarge, match="body"):
+    with pytest.raises(errors.TooLarge, match="bodies"):
         batch.check_bodies([b"", bytes(limits.BODY_BYTES_MAX + 1)])
     with pytest.raises(errors.TooLarge, match="headers"):
         batch.check_headers([{"k": "v" * limits.HEADERS_BYTES_MAX}], 1)
@@ -94,7 +94,7 @@ def test_columns_of_another_length_are_refused() -> None:
         batch.check_headers([{"k": "v"}], 2)
     with pytest.raises(errors.InvalidArgument, match="2 bodies"):
         batch.check_keys(["k"], 2)
-    with pytest.raises(errors.InvalidArgument, match="list of keys"):
+    with pytest.raises(errors.InvalidArgument, match="keys must be an iterable"):
         batch.check_keys("ab", 2)
 
 

@@ -1,12 +1,12 @@
-"""Where the nodes are: seeds as a user writes them, addresses as a node gives them."""
+"""Addresses of nodes: seeds as written by a user, addresses as reported by a node."""
 
 from __future__ import annotations
 
 import pytest
 
 from weft import errors
-from weft.client.discovery import parse_servers
-from weft.client.view import reach
+from weft.client.routing.cluster_view import reach
+from weft.client.routing.discovery import parse_servers
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ import pytest
 
 import weft
 from weft import aio, errors
-from weft.client.admin import QueueSettings
+from weft.client.admin.queues import QueueSettings
+from weft.client.pipeline.subscription import SubscriptionStats
 from weft.client.stats import QueueStats
-from weft.client.subscription import SubscriptionStats
-from weft.proto import streams, wire
+from weft.proto import pipelines, wire
 from weft.proto.settings import Settings
 
 
@@ -22,6 +22,7 @@ def test_the_names_of_weft() -> None:
         "Client", "Consumer", "Message", "MessageId", "Producer", "Queue", "QueueStats",
         "Published", "Reservation", "ReservedBatch", "Slice", "Stage", "Subscription",
         "SubscriptionStats", "Tls", "__version__", "aio", "connect",
+        "Reject", "Retry", "RetryLater", "Worker", "WorkerStats", "expo",
         *(error.__name__ for error in errors.BY_CODE.values()),
     }  # fmt: skip
     assert len(weft.__all__) == len(set(weft.__all__))
@@ -32,7 +33,8 @@ def test_the_names_of_weft() -> None:
 
 def test_the_names_of_weft_aio() -> None:
     assert set(aio.__all__) == {
-        "Client", "Consumer", "Message", "Producer", "Queue", "Stage", "Subscription", "connect",
+        "Client", "Consumer", "Message", "Producer", "Queue", "Stage", "Subscription", "Worker",
+        "connect",
     }  # fmt: skip
     for name in aio.__all__:
         assert getattr(aio, name) is not None
@@ -44,15 +46,17 @@ def test_another_name_is_an_attribute_error() -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", ["Client", "Queue", "Message", "Producer", "Consumer", "Stage", "Subscription"]
+    "kind",
+    ["Client", "Queue", "Message", "Producer", "Consumer", "Stage", "Subscription", "Worker"],
 )
 def test_both_flavours_have_the_same_names(kind: str) -> None:
     def public(module: object) -> set[str]:
         return {name for name in dir(getattr(module, kind)) if not name.startswith("_")}
 
     internal = {
-        "ack_claims", "breaks", "give_back", "pop_groups", "send_claims", "settle",
-        "name", "queue", "count",  # an instance's in the one, a property in the other
+        "ack_claims", "breaks", "confirm_acks", "give_back", "hand_out", "pop_groups", "quiet",
+        "send_claims", "settle",
+        "name", "queue", "count",  # an instance attribute in one, a property in the other
     }  # fmt: skip
     assert public(weft) - internal == public(aio) - internal
 
@@ -61,7 +65,7 @@ def test_stats_and_settings_have_the_names_of_the_wire() -> None:
     assert tuple(field.name for field in fields(QueueStats)) == wire.QueueInfo.__struct_fields__
     assert (
         tuple(field.name for field in fields(SubscriptionStats))
-        == streams.SubscriptionInfo.__struct_fields__
+        == pipelines.SubscriptionInfo.__struct_fields__
     )
     assert tuple(QueueSettings.__annotations__) == Settings.__struct_fields__
 

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft import errors
-from weft.client import lease as leases
-from weft.client.lease import Settler
-from weft.client.message import Message, unpack
+from weft.client.consumer import lease as leases
+from weft.client.consumer.lease import Settler
+from weft.client.consumer.message import Message, unpack
 from weft.ids import MessageId
 from weft.proto import wire
 
-NOBODY = cast(Settler, None)
+ANONYMOUS = cast(Settler, None)
 
 
 def lend(count: int, *, first: int = 0, lsn: int = 1, nonce: int = 9) -> list[Message]:
@@ -25,7 +25,7 @@ def lend(count: int, *, first: int = 0, lsn: int = 1, nonce: int = 9) -> list[Me
         wire.Payload([b"%d" % n for n in range(count)], [{"n": str(n)} for n in range(count)])
     )
     one = wire.Lent(3, lsn, nonce, first, count, 5, 6, 2, 1_500, 30_000, 4, "why")
-    return unpack(Message, "q", [one], [frame], NOBODY)[0]
+    return unpack(Message, "q", [one], [frame], ANONYMOUS)[0]
 
 
 def test_a_message_knows_its_place() -> None:
@@ -114,4 +114,4 @@ def test_frames_that_do_not_fit_are_a_protocol_error() -> None:
     frame = wire.encode(wire.Payload([b"only one"]))
     for frames in ([], [frame], [b"\xc1"]):
         with pytest.raises(errors.ProtocolError):
-            unpack(Message, "q", [one], frames, NOBODY)
+            unpack(Message, "q", [one], frames, ANONYMOUS)

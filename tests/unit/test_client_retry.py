@@ -1,4 +1,4 @@
-"""What is asked again, and what is said when the time is over."""
+"""Which requests are retried, and the error when the deadline passes."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from collections.abc import Sequence
 import pytest
 
 from weft import errors
-from weft.client import retry
-from weft.client.carrier import BlockingCarrier
-from weft.client.discovery import Discovery
-from weft.client.exchange import ONCE, NotSent
-from weft.client.link import Answered, Asked, OpenLink, Place, run
-from weft.client.router import ANY, Router
-from weft.client.view import Node, View
+from weft.client.routing import retry
+from weft.client.routing.cluster_view import ClusterNode, ClusterView
+from weft.client.routing.discovery import Discovery
+from weft.client.routing.router import ANY, Router
+from weft.client.transport.link import Answered, Asked, NodeAddress, OpenLink, run
+from weft.client.transport.pending_calls import NotSent
+from weft.client.transport.runtime import BlockingRuntime
 from weft.proto import wire
+from weft.proto.idempotence import ONCE
 
 NO_COPY = wire.Failure("UNAVAILABLE", "no second copy now", True)
 NOT_ME = wire.Failure("NOT_PRIMARY", "not me", True)
@@ -25,9 +26,10 @@ PUSHED = wire.Pushed(1, 1, 2, 1, False, "disk")
 
 
 class Script:
-    """A link that answers at once, what the script says; its last line for ever."""
+    """A link that answers at once with the next line of a script; the last line repeats."""
 
     breaks = 0
+    quiet = True
     fail_fast = False
 
     def __init__(self, *lines: wire.AnyAnswer | errors.WeftError) -> None:
@@ -37,7 +39,7 @@ class Script:
     async def call(
         self, request: wire.AnyRequest, payload: Sequence[bytes], deadline: float
     ) -> Answered:
-        if isinstance(request, wire.View):
+        if isinstance(request, wire.GetView):
             nodes = [wire.NodeInfo("n", "127.0.0.1:1", "127.0.0.1:2", "active")]
             return wire.ViewInfo("cluster", 1, 16, nodes), ()
         self.asked.append(request)
@@ -62,17 +64,17 @@ class Script:
         pass
 
 
-class Scripted(BlockingCarrier):
+class Scripted(BlockingRuntime):
     def __init__(self, script: Script) -> None:
         self._script = script
 
-    def open(self, place: Place) -> OpenLink:
+    def open(self, place: NodeAddress) -> OpenLink:
         return self._script
 
 
 def router_to(script: Script) -> Router:
     discovery = Discovery(["127.0.0.1:1"])
-    discovery.view = View("cluster", 16, (Node("n", "127.0.0.1:1", "127.0.0.1:2"),))
+    discovery.view = ClusterView("cluster", 16, (ClusterNode("n", "127.0.0.1:1", "127.0.0.1:2"),))
     return Router(Scripted(script), discovery)
 
 
@@ -120,6 +122,32 @@ def test_what_may_have_been_done_is_not_made_again(
     with pytest.raises(errors.Unavailable):
         ask(script, request_, wire.Done)
     assert script.asked == [request_]
+
+
+CANCEL = wire.Cancel("q", 1, 2, 3, 0)
+LEASED = wire.Failure("MESSAGE_LEASED", "a consumer holds it", False)
+
+
+@pytest.mark.parametrize(
+    "failure", [NO_COPY, errors.ConnectionLost("broke"), errors.DeadlineExceeded("late")]
+)
+def test_a_cancel_that_may_have_been_done_is_repeated(
+    failure: wire.Failure | errors.WeftError,
+) -> None:
+    """The first attempt removed the message: the second one finds none, which is no error."""
+    script = Script(failure, wire.Done(0))
+    assert ask(script, CANCEL, wire.Done) == wire.Done(0)
+    assert script.asked == [CANCEL] * 2
+
+
+@pytest.mark.parametrize(
+    ("failure", "error"), [(NO_COPY, errors.Unavailable), (NOT_ME, errors.MessageLeased)]
+)
+def test_a_refused_cancel_is_final_only_without_an_attempt_in_doubt(
+    failure: wire.Failure, error: type[errors.WeftError]
+) -> None:
+    with pytest.raises(error, match="a consumer holds it"):
+        ask(Script(failure, LEASED), CANCEL, wire.Done)
 
 
 @pytest.mark.parametrize("request_", ONCE_REQUESTS)

@@ -1,4 +1,4 @@
-"""One name for flag, environment and file; one order of precedence; one place that refuses."""
+"""One name for flag, environment and file; one order of precedence; one place of validation."""
 
 from __future__ import annotations
 
@@ -56,6 +56,7 @@ def test_every_setting_can_come_from_the_environment(name: str) -> None:
         "connections_max": 1, "queues_max": 1, "bytes_max": 1, "push_rate_max": 1,
         "in_flight_max": 1, "audit_log": "a",
         "awake_us": 0, "grace_ms": 1, "tls_cert": "c", "tls_key": "k", "tls_ca": "a", "tokens": "t",
+        "tls_trust_ca": "a", "tls_client_ca": "a",
         "insecure": True, "log_level": "error", "log_format": "json",
     }  # fmt: skip
     beside: dict[str, Any] = {"tls_cert": "c", "tls_key": "k"} if name.startswith("tls_") else {}
@@ -119,6 +120,8 @@ def test_a_wrong_variable_is_refused_by_its_name(name: str, text: str, says: str
         ("tls_cert", "cert.pem"),
         ("tls_key", "key.pem"),
         ("tls_ca", "ca.pem"),
+        ("tls_trust_ca", "ca.pem"),
+        ("tls_client_ca", "ca.pem"),
         ("peer_listen", "127.0.0.1"),
         ("peer_listen", "127.0.0.1:7700"),
         ("peer_listen", "127.0.0.1:7701"),
@@ -143,6 +146,20 @@ def test_a_wrong_variable_is_refused_by_its_name(name: str, text: str, says: str
 def test_a_wrong_value_is_refused_by_the_settings_name(name: str, value: object) -> None:
     with pytest.raises(InvalidArgument, match=name):
         Config(**{name: value})  # type: ignore[arg-type]
+
+
+def test_the_authority_to_trust_and_the_one_to_demand_are_two_settings() -> None:
+    pair: dict[str, Any] = {"tls_cert": "c", "tls_key": "k"}
+    trusting = Config(**pair, tls_trust_ca="a")
+    assert (trusting.trust_ca, trusting.client_ca) == (("tls_trust_ca", "a"), None)
+    demanding = Config(**pair, tls_client_ca="b")
+    assert (demanding.trust_ca, demanding.client_ca) == (None, ("tls_client_ca", "b"))
+    older = Config(**pair, tls_ca="a")  # both, as before
+    assert (older.trust_ca, older.client_ca) == (("tls_ca", "a"), ("tls_ca", "a"))
+    for name in ("tls_trust_ca", "tls_client_ca"):
+        both: dict[str, Any] = {**pair, "tls_ca": "a", name: "b"}
+        with pytest.raises(InvalidArgument, match="set tls_trust_ca alone"):
+            Config(**both)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "[::]", "10.0.0.1", "node-1"])

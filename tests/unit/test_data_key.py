@@ -1,4 +1,4 @@
-"""The data path's key: another one than the node's, and always the same."""
+"""The data path's key: different from the node's key, and stable."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import pytest
 from zmq.utils import z85
 
 from weft.errors import InvalidArgument
-from weft.persistence.keys import make_keys
-from weft.proto import noise
-from weft.server.data_key import check_public, data_key
+from weft.persistence.node_keys import make_keys
+from weft.server.security.data_key import check_public, data_key
+from weft.transport import noise
 
 
 def test_it_follows_from_the_nodes_key_and_is_not_that() -> None:

@@ -1,4 +1,4 @@
-"""The data directory: made once, opened by one, and never made up when something is missing."""
+"""The data directory: created once, opened by one process, never recreated to fill a gap."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def made(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The same, in the first format that there was."""
+    """The same, in the first format."""
     with monkeypatch.context() as then:
         then.setattr(directory_module, "FORMAT", 1)
         return make(tmp_path / "data")
@@ -55,7 +55,7 @@ def edit(path: Path, **fields: object) -> None:
 
 
 def refused(path: Path, error: type[StorageError]) -> str:
-    """Opening fails and changes nothing; gives the message."""
+    """Opening fails and changes nothing; returns the message."""
     before = contents(path)
     with pytest.raises(error) as failure:
         DataDirectory.open(path)
@@ -211,7 +211,7 @@ def test_a_file_is_not_a_directory(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_may_not_be_written(tmp_path: Path) -> None:
-    # Not even root makes directories in /proc.
+    # Not even root can create directories in /proc.
     with pytest.raises(StorageError, match=r"cannot be used as a data directory.*--data"):
         DataDirectory.open("/proc/self/data")
     if os.geteuid() != 0:
@@ -275,7 +275,7 @@ def test_an_older_format_is_brought_up_to_date_step_by_step(
     after = json.loads((first / "node.json").read_text())
     assert (after["format"], after["node"], after["weft"]) == (3, node["node"], node["weft"])
     monkeypatch.setattr(directory_module, "UPGRADES", {})
-    assert len(rows(first)) == 3  # and that was all
+    assert len(rows(first)) == 3  # and no more than once
     monkeypatch.setattr(directory_module, "FORMAT", 1)
     assert "format 3" in refused(first, StoreVersion)
 
@@ -293,7 +293,7 @@ def test_an_upgrade_that_was_cut_off_is_made_again(
         rows(first)
     assert json.loads((first / "node.json").read_text())["format"] == 2
     monkeypatch.setitem(directory_module.UPGRADES, 2, add(b"c"))
-    monkeypatch.setitem(directory_module.UPGRADES, 1, fails)  # done before: not made again
+    monkeypatch.setitem(directory_module.UPGRADES, 1, fails)  # done before: not repeated
     assert set(rows(first)) == {b"a", b"b", b"c", b"half"}
 
 

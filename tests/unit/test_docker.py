@@ -1,4 +1,4 @@
-"""The deployment files: read by the parsers that will read them, and true to the code."""
+"""The deployment files: read by their real parsers, and consistent with the code."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from weft import __version__
-from weft.server import command as server_command
+from weft.server import serve_command as server_command
 from weft.server.config import FIELDS, environment_name, load
-from weft.server.metrics import EXPOSED, FAMILIES
+from weft.server.observability.metrics import EXPOSED, FAMILIES
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCKER = ROOT / "docker"
@@ -223,7 +223,7 @@ _WORDS = {"and", "or", "unless", "by", "without", "on", "ignoring", "bool", "off
 
 
 def metric_names(query: str) -> set[str]:
-    """The metrics that a query names: what is left when all other parts of PromQL are gone."""
+    """The metrics in a query: the words left when all other parts of PromQL are removed."""
     bare = re.sub(r'"(?:[^"\\]|\\.)*"', "", query)
     bare = re.sub(r"\{[^}]*\}|\[[^\]]*\]", "", bare)
     bare = re.sub(r"\b(?:by|without|on|ignoring|group_left|group_right)\s*\([^)]*\)", "", bare)

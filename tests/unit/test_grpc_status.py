@@ -1,11 +1,11 @@
-"""Every error has a gRPC status, and the statuses mean what gRPC says they mean."""
+"""Every error has a gRPC status, and the statuses have the meaning that gRPC defines."""
 
 from __future__ import annotations
 
 import grpc
 
 from weft.errors import BY_CODE
-from weft.server.grpc_status import STATUS
+from weft.server.edges.grpc_status import STATUS
 
 
 def test_the_table_is_complete_and_has_nothing_else() -> None:
@@ -13,7 +13,7 @@ def test_the_table_is_complete_and_has_nothing_else() -> None:
 
 
 def test_unavailable_is_for_what_may_be_tried_again() -> None:
-    # gRPC's retry policies repeat an UNAVAILABLE call as it is.
+    # gRPC's retry policies repeat an UNAVAILABLE call unchanged.
     for code, status in STATUS.items():
         if status is grpc.StatusCode.UNAVAILABLE:
             assert BY_CODE[code].retriable, code

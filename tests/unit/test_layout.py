@@ -1,4 +1,4 @@
-"""Keys and records: they come back as they went in, sort as their numbers do, and show damage."""
+"""Keys and records: round trips, order by number, and detection of damage."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_records_round_trip(key: bytes, data: bytes) -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 16, 17, 128, 129, 240, 241, 600])
 def test_every_single_flipped_bit_is_found(size: int) -> None:
-    # The sizes are both sides of where xxh3 changes its way of hashing.
+    # The sizes are on both sides of the lengths at which xxh3 changes its method.
     key = layout.body(3, 7)
     record = layout.seal(key, bytes(range(256)) * 3)[: 8 + size]
     record = layout.seal(key, record[8:])

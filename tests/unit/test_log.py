@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from weft.server.log import configure, fields
+from weft.server.observability.log import configure, fields
 
 log = logging.getLogger("weft.server.somewhere")
 

@@ -1,4 +1,4 @@
-"""The memory store's crash model: what a power loss leaves, and the faults on demand."""
+"""The memory store's crash model: the state after a power loss, and faults on demand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The collector: every declared metric comes out, and what comes out is what the node said."""
+"""The collector: every declared metric is exported, with the node's values."""
 
 from __future__ import annotations
 
@@ -13,25 +13,32 @@ from weft.errors import InvalidArgument
 from weft.limits import check_queue_name
 from weft.proto import wire
 from weft.proto.settings import Settings
-from weft.server import connections, figures, metrics
-from weft.server.calls import Calls
-from weft.server.engine.queue import Queue, QueueRecord
-from weft.server.figures import OTHER, QUEUES_LABELLED_MAX, Figures, Labels, of_queues
-from weft.server.metrics import CLUSTER, EXPOSED, FAMILIES, Metrics
-from weft.server.timing import BOUNDS_S, Timing
+from weft.server.edges import connection_counts
+from weft.server.edges.call_log import CallLog
+from weft.server.engine.queue import QueueRecord, QueueState
+from weft.server.observability import metrics, node_stats
+from weft.server.observability.histogram import BOUNDS_S, Histogram
+from weft.server.observability.metrics import CLUSTER, EXPOSED, FAMILIES, Metrics
+from weft.server.observability.node_stats import (
+    OTHER,
+    QUEUES_LABELLED_MAX,
+    Labels,
+    NodeStats,
+    of_queues,
+)
 
 STATUS = wire.StatusInfo("n1", "1", 1500, "disk", 2, 3, 0, 0, 400, 5000, 600, 7, 8, 9)
 Samples = dict[str, dict[frozenset[tuple[str, str]], float]]
 
 
-def made_queue(name: str, **values: int) -> Queue:
-    queue = Queue(name, QueueRecord(1, 0, Settings()))
+def made_queue(name: str, **values: int) -> QueueState:
+    queue = QueueState(name, QueueRecord(1, 0, Settings()))
     for field, value in values.items():
         setattr(queue, field, value)
     return queue
 
 
-def gather(queues: dict[str, Queue], labels: Labels, now: int = 10) -> list[wire.QueueInfo]:
+def gather(queues: dict[str, QueueState], labels: Labels, now: int = 10) -> list[wire.QueueInfo]:
     work: Generator[None, None, list[wire.QueueInfo]] = of_queues(queues, now, labels)
     while True:
         try:
@@ -42,11 +49,11 @@ def gather(queues: dict[str, Queue], labels: Labels, now: int = 10) -> list[wire
 
 
 def collector(**given: Any) -> Metrics:
-    parts = {"rounds": Timing(), "fsyncs": Timing(), "calls": Calls(), "connections": dict}
+    parts = {"rounds": Histogram(), "fsyncs": Histogram(), "calls": CallLog(), "connections": dict}
     return Metrics(**{**parts, **given})
 
 
-def read(made: Metrics, found: Figures) -> Samples:
+def read(made: Metrics, found: NodeStats) -> Samples:
     content_type, text = made.render(found, "")
     assert content_type.startswith("text/plain")
     samples: Samples = {}
@@ -61,23 +68,23 @@ def of(**labels: str) -> frozenset[tuple[str, str]]:
 
 
 def test_every_declared_series_is_exported_and_no_other() -> None:
-    calls = Calls()
+    calls = CallLog()
     calls.ended["Push", "OK"] = 1
-    calls.times["Push"] = Timing()
+    calls.times["Push"] = Histogram()
     made = collector(calls=calls, connections=lambda: {"grpc": 1})
     cluster = {name: {("x",) * len(family.labels): 1.0} for name, family in CLUSTER.items()}
     queues = gather({"q": made_queue("q")}, Labels())
-    assert read(made, Figures(STATUS, False, queues, cluster)).keys() == EXPOSED
+    assert read(made, NodeStats(STATUS, False, queues, cluster)).keys() == EXPOSED
 
 
 def test_the_clusters_metrics_are_absent_until_the_cluster_has_them() -> None:
-    assert not read(collector(), Figures(STATUS, False)).keys() & CLUSTER.keys()
+    assert not read(collector(), NodeStats(STATUS, False)).keys() & CLUSTER.keys()
 
 
 def test_values_and_units() -> None:
     queue = made_queue("q", pushed=5, delivered=4, acked=3, ready=2, bytes=77, expired_leases=1)
     queue.ids.add_fresh(0, 1_000_000 << 97)  # a stamp of one second
-    found = Figures(STATUS, True, gather({"q": queue}, Labels(), now=3_500_000))
+    found = NodeStats(STATUS, True, gather({"q": queue}, Labels(), now=3_500_000))
     samples = read(collector(), found)
     assert samples["weft_pushed_messages_total"][of(queue="q")] == 5
     assert samples["weft_acked_messages_total"][of(queue="q")] == 3
@@ -92,10 +99,10 @@ def test_values_and_units() -> None:
 
 
 def test_a_histogram_counts_up_to_its_bounds() -> None:
-    fsyncs = Timing()
+    fsyncs = Histogram()
     for seconds in (0.0001, 0.0002, 0.3, 60.0):
         fsyncs.observe(seconds)
-    samples = read(collector(fsyncs=fsyncs), Figures(STATUS, False))
+    samples = read(collector(fsyncs=fsyncs), NodeStats(STATUS, False))
     buckets = samples["weft_fsync_seconds_bucket"]
     assert buckets[of(le="0.0001")] == 1
     assert buckets[of(le="0.00025")] == 2
@@ -120,7 +127,7 @@ def test_queues_past_the_maximum_are_one_sum() -> None:
 
 
 def test_many_queues_are_gathered_in_steps() -> None:
-    queues = {str(n): made_queue(str(n)) for n in range(QUEUES_LABELLED_MAX + 3 * figures.STEP)}
+    queues = {str(n): made_queue(str(n)) for n in range(QUEUES_LABELLED_MAX + 3 * node_stats.STEP)}
     assert len(list(of_queues(queues, 0, Labels()))) == 3
 
 
@@ -142,7 +149,7 @@ def test_the_sum_never_goes_back_when_a_queue_is_deleted() -> None:
     queues = {f"q{n:04}": made_queue(f"q{n:04}", pushed=10) for n in range(203)}
 
     def said() -> float:
-        samples = read(made, Figures(STATUS, False, gather(queues, labels)))
+        samples = read(made, NodeStats(STATUS, False, gather(queues, labels)))
         return samples["weft_pushed_messages_total"][of(queue=OTHER)]
 
     assert said() == 30
@@ -167,7 +174,7 @@ def test_names_follow_prometheus_rules() -> None:
 
 def test_openmetrics_for_who_prefers_it() -> None:
     content_type, text = collector().render(
-        Figures(STATUS, False), "application/openmetrics-text;version=1.0.0"
+        NodeStats(STATUS, False), "application/openmetrics-text;version=1.0.0"
     )
     assert content_type.startswith("application/openmetrics-text")
     assert text.endswith(b"# EOF\n")
@@ -183,4 +190,4 @@ def test_connections_are_counted_by_local_port_and_state(tmp_path: Path) -> None
         "   3: 0100007F:1E15 0100007F:D432 06 00000000:00000000 00\n"
     )
     ports = {"grpc": 7700, "zmq": 7701}
-    assert connections.count(ports, (table, tmp_path / "none")) == {"grpc": 1, "zmq": 0}
+    assert connection_counts.count(ports, (table, tmp_path / "none")) == {"grpc": 1, "zmq": 0}

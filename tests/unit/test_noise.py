@@ -1,4 +1,4 @@
-"""The handshake and its ciphers, against an implementation that nobody here wrote."""
+"""The handshake and its ciphers, against an independent implementation."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 from noise.connection import Keypair, NoiseConnection
 
 from weft.errors import ProtocolError
-from weft.proto import noise
-from weft.proto.noise import Cipher, Handshake
+from weft.transport import noise
+from weft.transport.noise import Cipher, Handshake
 
 PROLOGUE = b"before"
 
@@ -102,7 +102,7 @@ def test_who_does_not_have_the_secret_cannot_answer() -> None:
     called.hear(caller.say())
     another, _ = pair()
     with pytest.raises(ProtocolError, match="another key"):
-        another.hear(called.say())  # it did not answer this one
+        another.hear(called.say())  # an answer to another handshake
 
 
 def test_what_was_said_before_must_be_the_same() -> None:

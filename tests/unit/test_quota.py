@@ -1,4 +1,4 @@
-"""Quotas by themselves: what is let through, what is refused, and for how long."""
+"""Quotas alone: accepted calls, refused calls, and for how long."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import pytest
 from weft.errors import QuotaExceeded, RateLimited, StorageFull
 from weft.proto import wire
 from weft.proto.settings import Settings
-from weft.server.access import Grant, Limits, Principal
 from weft.server.config import Config
-from weft.server.engine.queue import Queue, QueueRecord
-from weft.server.quota import Meter, Quotas
+from weft.server.engine.queue import QueueRecord, QueueState
+from weft.server.security.access import Grant, Limits, Principal
+from weft.server.security.quota import Meter, Quotas
 
 SECOND = 1_000_000
 
@@ -24,8 +24,8 @@ def who(**most: int) -> Principal:
     return Principal("who", grants, Limits(**most))
 
 
-def queues(*names: str, held: int = 0) -> dict[str, Queue]:
-    made = {name: Queue(name, QueueRecord(n, 0, Settings())) for n, name in enumerate(names)}
+def queues(*names: str, held: int = 0) -> dict[str, QueueState]:
+    made = {name: QueueState(name, QueueRecord(n, 0, Settings())) for n, name in enumerate(names)}
     for queue in made.values():
         queue.bytes = held
     return made
@@ -38,7 +38,7 @@ def test_a_meter_lets_a_second_through_and_fills_again() -> None:
         meter.take(1)
     assert not meter.has_some(0)
     assert meter.has_some(SECOND // 10)
-    meter.take(100)  # a large push goes through, and is waited for afterwards
+    meter.take(100)  # a large push is accepted, and delays later ones
     assert not meter.has_some(9 * SECOND)
     assert meter.has_some(11 * SECOND)
 

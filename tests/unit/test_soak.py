@@ -1,4 +1,4 @@
-"""What the soak judges with: growth is seen, a saw and a restart are not growth."""
+"""The judgement of the soak test: growth is detected; a sawtooth or a restart is not growth."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def life(
     seen = []
     at = start
     while at < end:
-        log_kib = (at * 40) % (32 * 1024)  # a saw: full after fourteen minutes
+        log_kib = (at * 40) % (32 * 1024)  # a sawtooth: full after fourteen minutes
         grown = growth_mib_per_hour * (at - start) / 3600
         rss = (rss_mib + grown) * 1024 + factor * log_kib
-        if at > start + 900 and log_kib < 3000:  # after a tooth the room is kept for a while
+        if at > start + 900 and log_kib < 3000:  # memory is kept for a while after a tooth
             rss = max(rss, (rss_mib + grown + 30) * 1024)
         fds = 50 + fds_per_hour * (at - start) / 3600
         seen.append(Sample(at, group, number, int(rss), int(fds), 9, int(log_kib)))

@@ -1,11 +1,11 @@
-"""Metadata lists: words in any order, falls that come by somebody else, who waits."""
+"""Metadata lists: announcements in any order, callers' reports of empty nodes, waiting callers."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.server.loom.stock import STALE_US, Stock
+from weft.server.core.stock import STALE_US, Stock
 
 
 def listed(stock: Stock, now: int = 1) -> list[str]:
@@ -72,8 +72,11 @@ def test_a_fall_keeps_nothing_in_memory() -> None:
     order=st.randoms(use_true_random=False),
 )
 def test_whatever_the_order_the_last_rise_is_never_hidden(events: list[str], order: object) -> None:
-    """A node that rises and falls; each fall is handed to a caller, and what is said arrives in
-    any order. The node's next word, if not these, sets everything right."""
+    """A node gets and loses messages; its announcements arrive in any order.
+
+    Each report that the node is empty goes through a caller. The node's next announcement corrects
+    the list, at the latest.
+    """
     said: list[tuple[str, int, int]] = []
     number = ready = 0
     for event in events:
@@ -96,3 +99,15 @@ def test_whatever_the_order_the_last_rise_is_never_hidden(events: list[str], ord
         assert listed(stock) == ["a"]
     stock.hear("a", 1, number + 1, {"q": ready}, now=1)
     assert bool(listed(stock)) == bool(ready)
+
+
+def test_messages_on_their_way_to_a_consumer_leave_the_list() -> None:
+    stock = Stock()
+    stock.hear("a", 1, 1, {"q": 3}, now=1)
+    stock.spoken_for("q", "a", 2)
+    assert stock.nodes("q", 1) == [("a", 1)]
+    stock.spoken_for("q", "a", 2)
+    assert listed(stock) == []
+    stock.spoken_for("q", "unknown", 1)
+    stock.hear("a", 1, 2, {"q": 1}, now=1)
+    assert listed(stock) == ["a"], "its next announcement counts"

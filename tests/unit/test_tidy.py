@@ -1,4 +1,4 @@
-"""Tidy: what ships, who imports whom, how long things are, and what must not be in the tree."""
+"""Tidiness: packaging, imports between packages, size limits, and content banned from the tree."""
 
 from __future__ import annotations
 
@@ -16,34 +16,36 @@ import pytest
 import weft
 
 ROOT = Path(__file__).resolve().parents[2]
-#: The rooms, and which of the others each may import. All may import weft.errors, ids,
-#: limits and awake.
+#: The packages, and which of the others each may import. All may import `FOUNDATION`.
 MAY_IMPORT: dict[str, set[str]] = {
-    "proto": set(),
+    "transport": set(),
+    "proto": {"transport"},
     "persistence": set(),
     "dht": {"persistence", "proto"},
-    "server": {"dht", "persistence", "proto"},
-    "client": {"dht", "proto"},
-    "mpsc": {"client"},  # its gateway alone; the queues stand by themselves
+    "server": {"dht", "persistence", "proto", "transport"},
+    "client": {"dht", "proto", "transport"},
+    "mpsc": {"client"},  # its gateway alone; the queues are independent
     "spark": {"client"},
 }
 #: Packages beside `weft`: Spark looks for its data sources by this name.
 BESIDE = ("pyspark_weft",)
-FOUNDATION = {"awake", "errors", "ids", "limits"}
-#: What `import weft` gives users is made by the client, so the client's commands may use it too.
+FOUNDATION = {"errors", "ids", "limits", "pop_search", "spin_wait"}
+#: The client makes the public names of `import weft`, so the client's commands may use them too.
 FACE = set(weft.__all__) | {"__version__", "aio", "node_process", "testing"}
-PURE = ("dht", "server/engine", "server/loom")
-#: What touches a socket, a thread, a clock, chance or a disk.
+PURE = ("dht", "server/engine", "server/core")
+#: Modules that access a socket, a thread, a clock, randomness or a disk.
 IMPURE = {
     "asyncio", "concurrent", "contextvars", "datetime", "fcntl", "grpc", "io", "logging",
     "multiprocessing", "os", "pathlib", "plyvel", "queue", "random", "resource", "secrets",
     "select", "shutil", "signal", "socket", "ssl", "subprocess", "sys", "tempfile", "threading",
     "time", "uuid", "zmq",
 }  # fmt: skip
+#: Nouns that end like participles.
+NOUNS = {"fanout_ring", "finding", "routing", "testing", "tracing"}
 FILE_LINES_MAX, FUNCTION_LINES_MAX, LINE_MAX = 600, 70, 100
 BANNED_NAMES = {"utils", "util", "common", "helpers", "helper", "manager", "misc"}
 PAPERS = ("README.md", "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md", "ARCHITECTURE.md")
-#: Put together here, so that this file does not find itself.
+#: Assembled from parts, so that the patterns do not match this file.
 NOT_OURS = {
     "a path of somebody's machine": r"(?<![\w.])/(?:" + "|".join(["home", "Users", "root", "work"])
     + r")/\w",
@@ -54,7 +56,7 @@ NOT_OURS = {
 
 @cache
 def tracked() -> list[Path]:
-    """Every file that ships: as git has it, with what is new and not ignored."""
+    """Every file that ships: tracked by git, or new and not ignored."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -83,7 +85,7 @@ def tree_of(path: Path) -> ast.Module:
 
 
 def imports(path: Path) -> Iterator[str]:
-    """The absolute names that a file imports, wherever in it; relative ones stay in their room."""
+    """The absolute names that a file imports, anywhere; relative imports stay in their package."""
     for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -104,11 +106,11 @@ def test_only_the_gateway_knows_the_client() -> None:
     assert users == {"mpsc/gateway.py"}
 
 
-# --- what ships -------------------------------------------------------------------------------
+# --- packaging --------------------------------------------------------------------------------
 
 
 def test_every_package_is_listed_mapped_and_linked() -> None:
-    """One that is forgotten would silently drop out of the wheel."""
+    """A forgotten package would silently drop out of the wheel."""
     setup = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"][
         "setuptools"
     ]
@@ -149,18 +151,18 @@ def test_generated_stubs_are_fresh(tmp_path: Path) -> None:
         assert kept == fresh, f"proto/{name} is not what weft.proto says: run `make proto`"
 
 
-# --- who imports whom -------------------------------------------------------------------------
+# --- imports between packages -----------------------------------------------------------------
 
 
 def test_imports_are_seen_wherever_they_stand(tmp_path: Path) -> None:
     path = tmp_path / "some.py"
     path.write_text(
         "import os.path, zmq\nfrom weft import dht, ids\nfrom . import near\nfrom .near import x\n"
-        "def f():\n    import server\n    from weft.server.node import Node\n",
+        "def f():\n    import server\n    from weft.server.node.node import Node\n",
         encoding="utf-8",
     )
     assert list(imports(path)) == [
-        "os.path", "zmq", "weft.dht", "weft.ids", "server", "weft.server.node",
+        "os.path", "zmq", "weft.dht", "weft.ids", "server", "weft.server.node.node",
     ]  # fmt: skip
 
 
@@ -210,7 +212,36 @@ def test_nothing_is_pickled() -> None:
         assert not found, f"{name_of(path)} imports {found}"
 
 
-# --- how long things are ----------------------------------------------------------------------
+# --- size limits ------------------------------------------------------------------------------
+
+
+def test_a_public_class_name_is_defined_once() -> None:
+    found: dict[str, list[str]] = {}
+    for path in sources():
+        if path.relative_to(ROOT).parts[0] not in {*MAY_IMPORT, "weft"}:
+            continue
+        for node in tree_of(path).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found.setdefault(node.name, []).append(name_of(path))
+    assert {name: paths for name, paths in found.items() if len(paths) > 1} == {}
+
+
+def test_a_module_is_named_by_a_noun_and_once_in_its_package() -> None:
+    """A module is named by a noun that is unique in its package.
+
+    A participle (`popping`) names an action, not the content of a module. Modules of the command
+    line are named after their commands, so each of its folders counts as a package.
+    """
+    found: dict[tuple[str, str], list[str]] = {}
+    for path in sources():
+        (package, *folders), stem = path.relative_to(ROOT).parts, path.stem
+        if package not in {*MAY_IMPORT, "weft"} or stem in ("__init__", "__main__"):
+            continue
+        if folders[0] == "cli":
+            package = "/".join([package, *folders[:-1]])
+        found.setdefault((package, stem), []).append(name_of(path))
+        assert not stem.endswith("ing") or stem in NOUNS, f"{name_of(path)}: name what it holds"
+    assert {key: paths for key, paths in found.items() if len(paths) > 1} == {}
 
 
 def test_files_are_short() -> None:
@@ -247,7 +278,7 @@ def test_a_file_is_named_after_what_is_in_it() -> None:
 
 def test_a_module_opens_with_what_it_is_about() -> None:
     for path in sources():
-        if path.relative_to(ROOT).parts[0] != "examples":  # those are printed in the README
+        if path.relative_to(ROOT).parts[0] != "examples":  # examples are printed in the README
             assert ast.get_docstring(tree_of(path)), f"{name_of(path)} has no docstring"
 
 

@@ -1,4 +1,4 @@
-"""The checker itself: every violation is planted once and found, and honest histories pass."""
+"""The checker itself: every violation is planted once and found, and correct histories pass."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.total_queue import EXAMPLES_MAX, History, check
 
 
 class Clock:
-    """Goes one second on at every look, so that no two events are at the same time."""
+    """Advances one second at every call, so that no two events have the same time."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -74,7 +74,7 @@ def test_a_message_that_nobody_pushed_is_unexpected(history: History) -> None:
 def test_a_delivery_after_a_confirmed_ack_is_found(history: History) -> None:
     pushed(history, "a")
     consumed(history, "a")
-    history.restarted()  # no excuse: an acked message never comes back
+    history.restarted()  # no excuse: an acked message never returns
     consumed(history, "a")
     verdict = check(history)
     assert len(verdict.redelivered) == 1

@@ -1,4 +1,4 @@
-"""The protocol on the wire: read in any pieces, and understood by ZeroMQ's own library."""
+"""The protocol on the wire: read in any fragmentation, and understood by ZeroMQ's own library."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import zmq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weft.client.pool import Pool
+from weft.client.transport.buffer_pool import BufferPool
 from weft.errors import ProtocolError
-from weft.proto import zmtp
+from weft.transport import zmtp
 
 MESSAGES_MAX = 1 << 20
 
@@ -27,24 +27,24 @@ def _cut(stream: bytes, cuts: list[int]) -> list[bytes]:
 @given(st.lists(_frames, max_size=6), st.lists(st.integers(0, 1 << 16), max_size=12))
 def test_any_pieces_give_the_same_messages(messages: list[list[bytes]], cuts: list[int]) -> None:
     stream = b"".join(b"".join(zmtp.message(frames)) for frames in messages)
-    reader = zmtp.Reader(MESSAGES_MAX)
+    reader = zmtp.FrameReader(MESSAGES_MAX)
     for piece in _cut(stream, cuts):
         reader.feed(piece)
     assert reader.messages == messages
     assert not reader.lacks
 
 
-@settings(deadline=None)  # it moves megabytes
+@settings(deadline=None)  # moves megabytes
 @given(
     st.lists(st.lists(st.integers(0, 3 * zmtp.LONG_BYTES), min_size=1, max_size=3), max_size=3),
     st.lists(st.integers(1, 2 * zmtp.LONG_BYTES), min_size=1, max_size=5),
 )
 def test_a_long_frame_is_read_into_its_place(sizes: list[list[int]], reads: list[int]) -> None:
-    """As from a socket, which gives as much as was asked for, or less."""
+    """As from a socket, which returns as many bytes as requested, or fewer."""
     messages = [[bytes([n % 251]) * size for n, size in enumerate(each)] for each in sizes]
     stream = b"".join(b"".join(zmtp.message(frames)) for frames in messages)
-    pool = Pool()
-    reader = zmtp.Reader(MESSAGES_MAX, pool.take)
+    pool = BufferPool()
+    reader = zmtp.FrameReader(MESSAGES_MAX, pool.take)
     heard: list[list[bytes]] = []
     place = turn = 0
     while place < len(stream):
@@ -57,7 +57,7 @@ def test_a_long_frame_is_read_into_its_place(sizes: list[list[int]], reads: list
         else:
             reader.feed(stream[place : place + read])
         place += read
-        # Taken at once, as a client does: later frames may come to stand where they stood.
+        # Copied at once, as a client does: later frames may reuse the memory.
         heard += [[bytes(frame) for frame in frames] for frames in reader.messages]
         reader.messages = []
     assert heard == messages
@@ -66,7 +66,7 @@ def test_a_long_frame_is_read_into_its_place(sizes: list[list[int]], reads: list
 
 @given(st.binary(max_size=300), st.lists(st.integers(0, 1 << 10), max_size=5))
 def test_garbage_is_refused_or_waited_for(garbage: bytes, cuts: list[int]) -> None:
-    reader = zmtp.Reader(1000)
+    reader = zmtp.FrameReader(1000)
     try:
         for piece in _cut(garbage, cuts):
             reader.feed(piece)
@@ -75,11 +75,11 @@ def test_garbage_is_refused_or_waited_for(garbage: bytes, cuts: list[int]) -> No
 
 
 def test_a_message_that_is_too_long_is_refused_before_it_is_read() -> None:
-    reader = zmtp.Reader(1000)
+    reader = zmtp.FrameReader(1000)
     head, _ = zmtp.message([bytes(1001)])
     with pytest.raises(ProtocolError, match="more than 1000 bytes"):
         reader.feed(head)
-    many = zmtp.Reader(1000)
+    many = zmtp.FrameReader(1000)
     part = b"".join(zmtp.message([bytes(400), b""]))[:-2]
     many.feed(part + part)
     with pytest.raises(ProtocolError, match="more than 1000 bytes"):
@@ -87,7 +87,7 @@ def test_a_message_that_is_too_long_is_refused_before_it_is_read() -> None:
 
 
 def test_commands_stand_beside_messages() -> None:
-    reader = zmtp.Reader(1000)
+    reader = zmtp.FrameReader(1000)
     ping = b"\x04PING\x00\x0acontext"
     reader.feed(b"".join(zmtp.message([b"a", b"b"]))[:3] + bytes((4, len(ping))) + ping)
     reader.feed(b"\x00\x01b")
@@ -124,9 +124,9 @@ def test_zeromq_understands_it() -> None:
             while len(heard) < zmtp.GREETING_BYTES:
                 heard += connection.recv(zmtp.GREETING_BYTES - len(heard))
             zmtp.check_greeting(heard)
-            # What comes before its own READY, the library may pass over: one after the other.
+            # The library may skip frames that come before its own READY: send one after the other.
             connection.sendall(zmtp.ready(b"DEALER"))
-            reader = zmtp.Reader(MESSAGES_MAX)
+            reader = zmtp.FrameReader(MESSAGES_MAX)
             while not reader.commands:
                 reader.feed(connection.recv(4096))
             assert reader.commands[0].startswith(b"\x05READY")

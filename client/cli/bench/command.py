@@ -18,7 +18,7 @@ from weft.errors import ConnectionLost
 from . import plot, rounds
 from .machine import Machine
 from .own_node import OwnNode
-from .plan import SAMPLES_DEFAULT, Plan
+from .plan import SAMPLES_DEFAULT, BenchPlan
 from .progress import Live
 from .report import Report
 
@@ -115,7 +115,7 @@ def bench(
         plot.check()
     if own and options.servers() is not None:
         raise click.UsageError("--own starts a node: leave out --servers (and WEFT_SERVERS).")
-    plan = Plan(messages, size, batch, repeat, samples, ready or 0)
+    plan = BenchPlan(messages, size, batch, repeat, samples, ready or 0)
     with _ended_by_signals():
         report = _measure(plan, own=own, durability=durability)
     if picture is not None:
@@ -126,7 +126,7 @@ def bench(
         report.show()
 
 
-def _measure(plan: Plan, *, own: bool, durability: str | None) -> Report:
+def _measure(plan: BenchPlan, *, own: bool, durability: str | None) -> Report:
     machine = Machine.here()
     with ExitStack() as stack:
         node: OwnNode | None = None

@@ -20,8 +20,8 @@ import zmq
 
 from weft.errors import Unavailable
 
+from .call_timer import Call
 from .child import Child
-from .timing import Call
 
 ROUND_TRIP: Final = "ZeroMQ round trip"
 PUT: Final = "LevelDB put"

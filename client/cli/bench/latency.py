@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from weft.errors import ProtocolError
 
-from .timing import Call
+from .call_timer import Call
 
 if TYPE_CHECKING:
     from weft import Queue

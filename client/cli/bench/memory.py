@@ -10,7 +10,7 @@ from weft.errors import StorageError
 
 from . import workload
 from .own_node import OwnNode
-from .plan import Plan
+from .plan import BenchPlan
 
 if TYPE_CHECKING:
     from weft import Client
@@ -32,14 +32,14 @@ class Memory:
         return (self.rss_after_bytes - self.rss_before_bytes) / self.ready
 
 
-def measure_running(plan: Plan, client: Client, servers: str, queue: str) -> Memory:
+def measure_running(plan: BenchPlan, client: Client, servers: str, queue: str) -> Memory:
     """Fills a queue of a node that others may use, too: what it held before is part of it."""
     before = client.status().rss_bytes
     workload.fill(plan, servers, queue, plan.ready)
     return Memory(plan.ready, before, client.status().rss_bytes, None, None, None)
 
 
-def measure_own(plan: Plan, own: OwnNode, queue: str) -> Memory:
+def measure_own(plan: BenchPlan, own: OwnNode, queue: str) -> Memory:
     """Starts afresh, as a node keeps some of the memory it once needed. It ends on other ports."""
     own.stop()
     empty_start_s = own.start()

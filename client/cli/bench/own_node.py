@@ -56,7 +56,7 @@ class OwnNode:
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 command(
-                    "weft.tethered",
+                    "weft.child_node",
                     str(os.getpid()),
                     *("--data", str(self._data), "--listen", "127.0.0.1:0"),
                     *("--durability", self.durability, "--log-level", "warning"),

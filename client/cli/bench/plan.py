@@ -12,7 +12,7 @@ WARM_UP: Final = 50
 
 
 @dataclass(frozen=True)
-class Plan:
+class BenchPlan:
     messages: int
     size: int
     batch: int

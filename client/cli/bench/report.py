@@ -10,13 +10,13 @@ from weft.client.cli import output
 from weft.proto import wire
 
 from .machine import Machine
-from .plan import Plan
+from .plan import BenchPlan
 from .rounds import Result
 
 
 @dataclass(frozen=True)
 class Report:
-    plan: Plan
+    plan: BenchPlan
     machine: Machine
     #: The node's figures when the run began.
     node: wire.StatusInfo

@@ -13,12 +13,12 @@ from statistics import median
 from typing import TYPE_CHECKING, Protocol
 
 from . import floors, latency, memory, workload
+from .call_timer import in_turn
 from .floors import Floors
 from .latency import Latency
 from .memory import Memory
 from .own_node import OwnNode
-from .plan import WARM_UP, Plan
-from .timing import in_turn
+from .plan import WARM_UP, BenchPlan
 from .workload import Throughput
 
 if TYPE_CHECKING:
@@ -65,7 +65,9 @@ class Result:
         return median(ratios) if ratios else None
 
 
-def run(plan: Plan, client: Client, servers: str, own: OwnNode | None, watcher: Watcher) -> Result:
+def run(
+    plan: BenchPlan, client: Client, servers: str, own: OwnNode | None, watcher: Watcher
+) -> Result:
     with _folder(own) as folder:
         sync = client.status().durability == "disk"
         rounds = [
@@ -86,7 +88,7 @@ def run(plan: Plan, client: Client, servers: str, own: OwnNode | None, watcher: 
 
 
 def _round(
-    plan: Plan,
+    plan: BenchPlan,
     client: Client,
     servers: str,
     folder: Path,
@@ -106,7 +108,7 @@ def _round(
     return Round(Floors.of(taken), Latency.of(taken), moved)
 
 
-def _memory(plan: Plan, client: Client, servers: str, own: OwnNode | None) -> Memory:
+def _memory(plan: BenchPlan, client: Client, servers: str, own: OwnNode | None) -> Memory:
     if own is not None:
         return memory.measure_own(plan, own, _name())
     with _queue(client) as name:

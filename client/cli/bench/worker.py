@@ -25,7 +25,7 @@ SILENCE_MS: Final = 30_000
 TELL_S: Final = 0.25
 
 
-class Task(msgspec.Struct, frozen=True):
+class BenchTask(msgspec.Struct, frozen=True):
     role: str
     servers: str
     queue: str
@@ -34,7 +34,7 @@ class Task(msgspec.Struct, frozen=True):
     batch: int
 
 
-def produce(task: Task) -> dict[str, Any]:
+def produce(task: BenchTask) -> dict[str, Any]:
     """Pushes prepared batches through a producer; ends when all of them are durable."""
     bodies = [os.urandom(task.size) for _ in range(task.batch)]
     full, rest = divmod(task.messages, task.batch)
@@ -49,7 +49,7 @@ def produce(task: Task) -> dict[str, Any]:
         return {"start_ns": start, "cpu_us": _cpu_us() - cpu}
 
 
-async def consume(task: Task) -> dict[str, Any]:
+async def consume(task: BenchTask) -> dict[str, Any]:
     """Pops and acks in batches until everything is acked."""
     done = 0
     told = time.monotonic()
@@ -71,13 +71,13 @@ async def consume(task: Task) -> dict[str, Any]:
         await client.status()
         ready()
         cpu = _cpu_us()
-        works = [asyncio.create_task(work(queue)) for _ in range(PIPELINE)]
+        background_workers = [asyncio.create_task(work(queue)) for _ in range(PIPELINE)]
         # The first to see that all is done ends the others, which wait for what never comes.
-        _, others = await asyncio.wait(works, return_when=asyncio.FIRST_COMPLETED)
+        _, others = await asyncio.wait(background_workers, return_when=asyncio.FIRST_COMPLETED)
         result = {"end_ns": time.monotonic_ns(), "cpu_us": _cpu_us() - cpu}
         for one in others:
             one.cancel()
-        for outcome in await asyncio.gather(*works, return_exceptions=True):
+        for outcome in await asyncio.gather(*background_workers, return_exceptions=True):
             if isinstance(outcome, WeftError):
                 raise outcome
         return result
@@ -89,7 +89,7 @@ def _cpu_us() -> int:
 
 
 def main() -> None:
-    task = msgspec.convert(json.loads(sys.argv[1]), Task)
+    task = msgspec.convert(json.loads(sys.argv[1]), BenchTask)
     try:
         say(produce(task) if task.role == "produce" else asyncio.run(consume(task)))
     except WeftError as error:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from weft.errors import ProtocolError
 
 from .child import Child
-from .plan import Plan
+from .plan import BenchPlan
 
 if TYPE_CHECKING:
     from weft import Client
@@ -49,7 +49,7 @@ class Throughput:
 
 
 def measure(
-    plan: Plan, client: Client, servers: str, queue: str, on_progress: Callable[[int], None]
+    plan: BenchPlan, client: Client, servers: str, queue: str, on_progress: Callable[[int], None]
 ) -> Throughput:
     """``on_progress`` is told how many messages were acked so far."""
     with (
@@ -89,7 +89,7 @@ def _check_empty(client: Client, queue: str) -> None:
         )
 
 
-def fill(plan: Plan, servers: str, queue: str, count: int) -> None:
+def fill(plan: BenchPlan, servers: str, queue: str, count: int) -> None:
     """Pushes so many messages and leaves them there."""
     task = _task("produce", plan, servers, queue) | {"messages": count}
     with Child(_WORKER, task) as producer:
@@ -98,7 +98,7 @@ def fill(plan: Plan, servers: str, queue: str, count: int) -> None:
         producer.read()
 
 
-def _task(role: str, plan: Plan, servers: str, queue: str) -> dict[str, str | int]:
+def _task(role: str, plan: BenchPlan, servers: str, queue: str) -> dict[str, str | int]:
     return {
         "role": role,
         "servers": servers,

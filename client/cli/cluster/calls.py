@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from weft.client.admin.cluster import CALL_S, ClusterCalls
 from weft.client.cli import options
-from weft.client.cluster import CALL_S, ClusterCalls
-from weft.client.discovery import parse_servers
+from weft.client.routing.discovery import parse_servers
 
 
 def calls() -> ClusterCalls:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import click
 
 from .leave import leave
+from .recover import recover
 from .status import status
 from .up import up
 
 
 @click.group
 def cluster() -> None:
-    """Start, look at and shrink a cluster."""
+    """Start, look at, shrink and recover a cluster."""
 
 
 cluster.add_command(up)
 cluster.add_command(status)
 cluster.add_command(leave)
+cluster.add_command(recover)

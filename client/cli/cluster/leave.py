@@ -13,10 +13,10 @@ from typing import Final
 
 import click
 
+from weft.client.admin.cluster import ClusterCalls
+from weft.client.admin.cluster_health import COPIES, ClusterHealth, NodeHealth, data_nodes
 from weft.client.cli import output, units
 from weft.client.cli.options import everywhere, wants_json
-from weft.client.cluster import ClusterCalls
-from weft.client.standing import COPIES, NodeStanding, Standing, data_nodes
 from weft.errors import InvalidArgument, Unavailable
 from weft.limits import SECOND_MS
 from weft.proto import weft_pb2 as pb
@@ -51,12 +51,14 @@ def leave(node: str, yes: bool, force: bool, wait_ms: int) -> None:
       weft cluster leave 10.0.0.7:7700 --yes
     """
     asked = calls()
-    standing = Standing.of(asked.places())
-    found = find(standing, node)
-    check(standing, found, force=force)
-    _ask(standing, found, yes=yes, force=force)
+    cluster_health = ClusterHealth.of(asked.places())
+    found = find(cluster_health, node)
+    check(cluster_health, found, force=force)
+    _ask(cluster_health, found, yes=yes, force=force)
     # The one that leaves is asked last: once it is out it knows nothing any more.
-    others = [each.node.grpc for each in standing.nodes if each.node.alive and each is not found]
+    others = [
+        each.node.grpc for each in cluster_health.nodes if each.node.alive and each is not found
+    ]
     asked.prefer([*others, found.node.grpc])
     asked.leave(found.node.id, force=force)
     handed = _watch(asked, found, wait_ms)
@@ -69,32 +71,33 @@ def leave(node: str, yes: bool, force: bool, wait_ms: int) -> None:
         )
 
 
-def find(standing: Standing, wanted: str) -> NodeStanding:
+def find(cluster_health: ClusterHealth, wanted: str) -> NodeHealth:
     """The member that the user means."""
-    exact = [each for each in standing.nodes if wanted in (each.node.id, each.node.grpc)]
-    found = exact or [each for each in standing.nodes if each.node.id.startswith(wanted)]
+    exact = [each for each in cluster_health.nodes if wanted in (each.node.id, each.node.grpc)]
+    found = exact or [each for each in cluster_health.nodes if each.node.id.startswith(wanted)]
     if len(found) == 1:
         return found[0]
-    members = ", ".join(f"{each.node.id} ({each.node.grpc})" for each in standing.nodes)
+    members = ", ".join(f"{each.node.id} ({each.node.grpc})" for each in cluster_health.nodes)
     what = "is the beginning of several ids" if found else "is no member"
     raise InvalidArgument(f"{wanted} {what}: there are {members}")
 
 
-def check(standing: Standing, found: NodeStanding, *, force: bool) -> None:
+def check(cluster_health: ClusterHealth, found: NodeHealth, *, force: bool) -> None:
     """Refuses what loses data, or cannot end."""
     node = found.node
     if node.witness:
         return
-    left = [each for each in data_nodes(standing.places) if each.id != node.id]
+    left = [each for each in data_nodes(cluster_health.places) if each.id != node.id]
     if not left:
         raise InvalidArgument(
             f"{node.id} is the only node that can hold data: nobody could take over from it"
         )
-    alone = _alone(standing.places, node)
-    if alone and not force:
+    alone = _alone(cluster_health, node)
+    if alone:
         raise InvalidArgument(
-            f"{node.id} is not alive and has the only copy of {units.count(alone)} partitions. "
-            "Start it again and let them be copied; or say --force"
+            f"{node.id} is not alive and has the only copy of {units.count(alone)} partitions: "
+            "nobody could hand them over. Start it again; if its disk is lost, see "
+            "`weft cluster recover`"
         )
     if len(left) < COPIES and not force:
         raise InvalidArgument(
@@ -103,37 +106,35 @@ def check(standing: Standing, found: NodeStanding, *, force: bool) -> None:
         )
 
 
-def _alone(places: pb.PlacesResponse, node: pb.Node) -> int:
-    """Partitions that nobody else has in step, of a node that does not answer."""
-    return 0 if node.alive else sum(list(place.sync) == [node.id] for place in places.places)
+def _alone(cluster_health: ClusterHealth, node: pb.Node) -> int:
+    """Partitions of a node that does not answer of which no live node is a member."""
+    if node.alive:
+        return 0
+    live = {each.node.id for each in cluster_health.nodes if each.node.alive}
+    places = [place.sync for place in cluster_health.places.places]
+    return sum(node.id in sync and live.isdisjoint(sync) for sync in places)
 
 
-def _ask(standing: Standing, found: NodeStanding, *, yes: bool, force: bool) -> None:
+def _ask(cluster_health: ClusterHealth, found: NodeHealth, *, yes: bool, force: bool) -> None:
     """On a terminal a person decides; a script has to say --yes."""
     if yes:
         return
     if not sys.stdin.isatty():
         raise click.UsageError("This takes a node out of the cluster: say --yes.")
     node = found.node
-    left = len([each for each in data_nodes(standing.places) if each.id != node.id])
+    left = len([each for each in data_nodes(cluster_health.places) if each.id != node.id])
     questions = [
         f"Take {node.id} ({node.grpc}), which holds {units.count(found.holds)} partitions, out?"
     ]
-    alone = _alone(standing.places, node)
-    if force and not node.witness and (left < COPIES or alone):
-        risk = (
-            f"{units.count(alone)} partitions stay offline, and what is in them is lost, unless "
-            "this node comes back."
-            if alone
-            else "There will be one copy of everything: if that disk fails, every message is lost."
-        )
+    if force and not node.witness and left < COPIES:
+        risk = "There will be one copy of everything: if that disk fails, every message is lost."
         questions.append(f"{risk} Really?")
     for question in questions:
         if not click.confirm(question, err=True):
             raise click.ClickException("nothing was changed")
 
 
-def _watch(asked: ClusterCalls, found: NodeStanding, wait_ms: int) -> int:
+def _watch(asked: ClusterCalls, found: NodeHealth, wait_ms: int) -> int:
     """Until the node holds nothing; says how many partitions it held."""
     end = time.monotonic() + wait_ms / 1000
     last = -1

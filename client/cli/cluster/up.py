@@ -2,7 +2,8 @@
 
 Every node is a process and has its own folder, log and ports; the first founds the cluster, the
 others join it. What was there before comes back: the same nodes, on the same ports. Nodes that end
-by themselves are not started again, so that one can be killed and missed.
+by themselves are not started again, so that one can be killed and missed. A node that has left the
+cluster is not started either: the members' view says who has, and `cluster.json` remembers it.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 import click
 from click.core import ParameterSource
 
+from weft.client.admin.cluster import ClusterCalls
 from weft.client.cli import extras, output
 from weft.client.cli.failure import CommandFailed
 from weft.client.cli.options import wants_json
@@ -43,12 +45,14 @@ _WITNESS: Final = "witness"
 
 
 @dataclass(frozen=True)
-class Plan:
+class ClusterPlan:
     """What `cluster.json` keeps, so that the next `up` is the same cluster."""
 
     nodes: int
     base_port: int
     witness: bool
+    #: Ids of nodes that have left the cluster for good.
+    left: list[str] = field(default_factory=list)
 
 
 @click.command
@@ -95,10 +99,15 @@ def up(
         raise MissingExtra(f"a node needs {', '.join(absent)}: pip install 'weft[server]'")
     folder = folder.absolute()
     plan = remember(folder, nodes, base_port, witness=witness)
-    processes = layout(folder, plan)
+    processes = [node for node in layout(folder, plan) if not has_left(node, plan)]
     with _interruptible():
         try:
-            _start(processes, durability)
+            left = _start(processes, durability)
+            if left:
+                _save(folder, replace(plan, left=[*plan.left, *(node.id for node in left)]))
+                processes = [node for node in processes if node not in left]
+            if not processes:
+                raise CommandFailed
             if as_json or wants_json():
                 output.as_json(_as_json(folder, processes))
             else:
@@ -110,28 +119,41 @@ def up(
             _stop(processes)
 
 
-def remember(folder: Path, nodes: int | None, base_port: int | None, *, witness: bool) -> Plan:
+def remember(
+    folder: Path, nodes: int | None, base_port: int | None, *, witness: bool
+) -> ClusterPlan:
     """The plan: what is asked for now, else as it was; and it is written down."""
     file = folder / "cluster.json"
-    before = Plan(**json.loads(file.read_text(encoding="utf-8"))) if file.exists() else None
+    before = ClusterPlan(**json.loads(file.read_text(encoding="utf-8"))) if file.exists() else None
     if before is not None and base_port not in (None, before.base_port):
         raise click.UsageError(
             f"{folder} holds a cluster with --base-port {before.base_port}: its nodes look for each"
             " other there. Leave --base-port out, or give another --data."
         )
-    plan = Plan(
+    plan = ClusterPlan(
         nodes or (before.nodes if before else NODES_DEFAULT),
         before.base_port if before else base_port or BASE_PORT_DEFAULT,
         witness or (before is not None and before.witness),
+        before.left if before else [],
     )
+    _save(folder, plan)
+    return plan
+
+
+def has_left(node: NodeProcess, plan: ClusterPlan) -> bool:
+    """Whether the node's data is that of a member that has left; without data it is a new node."""
+    return node.made and node.id in plan.left
+
+
+def _save(folder: Path, plan: ClusterPlan) -> None:
+    file = folder / "cluster.json"
     folder.mkdir(parents=True, exist_ok=True)
     draft = file.with_suffix(".tmp")
     draft.write_text(json.dumps(asdict(plan)) + "\n", encoding="utf-8")
     draft.replace(file)
-    return plan
 
 
-def layout(folder: Path, plan: Plan) -> list[NodeProcess]:
+def layout(folder: Path, plan: ClusterPlan) -> list[NodeProcess]:
     """The nodes, in the order in which they start for the first time."""
     ports = {f"node-{number}": plan.base_port + STEP * number for number in range(plan.nodes)}
     if plan.witness:
@@ -146,17 +168,53 @@ def layout(folder: Path, plan: Plan) -> list[NodeProcess]:
     ]
 
 
-def _start(processes: list[NodeProcess], durability: str) -> None:
-    """Members that come back start together, as they need each other; new ones one by one."""
+def _start(processes: list[NodeProcess], durability: str) -> list[NodeProcess]:
+    """Members that come back start together, as they need each other; new ones one by one.
+
+    Returns the nodes that are no members any more; they are stopped again."""
     back = [node for node in processes if node.made]
+    failures: dict[str, WeftError] = {}
     for node in back:
         _spawn(node, processes, durability)
     for node in back:
-        _await(node)
-    for node in processes:
-        if node not in back:
-            _spawn(node, processes, durability)
+        try:
             _await(node)
+        except WeftError as error:
+            failures[node.id] = error
+    members = _members([node for node in back if node.running])
+    left = [node for node in back if members and node.id not in members]
+    for node in left:
+        click.echo(
+            f"{node.data.name} ({node.id}) has left the cluster and is not started; to let a new "
+            f"node take its place, remove {node.data}",
+            err=True,
+        )
+        if node.running:
+            node.ask_to_stop()
+            node.await_end()
+    for node in back:
+        if node not in left and node.id in failures:
+            raise failures[node.id]
+    members_now = [node for node in processes if node not in left]
+    for node in members_now:
+        if node not in back:
+            _spawn(node, members_now, durability)
+            _await(node)
+    return left
+
+
+def _members(serving: list[NodeProcess]) -> set[str]:
+    """The ids in the newest view that these nodes have. A node that has left may have an old one,
+    in which it is still a member."""
+    newest, members = -1, set[str]()
+    for node in serving:
+        try:
+            places = ClusterCalls([node.grpc]).places()
+        except WeftError:
+            continue  # it knows of no cluster, or has just ended
+        if places.version > newest:
+            newest, members = places.version, {each.id for each in places.nodes}
+    return members
 
 
 def _spawn(node: NodeProcess, processes: list[NodeProcess], durability: str) -> None:
@@ -164,8 +222,7 @@ def _spawn(node: NodeProcess, processes: list[NodeProcess], durability: str) -> 
     settings: dict[str, str | int | bool] = {"durability": durability}
     if node.data.name == _WITNESS:
         settings["witness"] = True
-    first = node is processes[0]
-    node.spawn(settings, () if first else seeds)
+    node.spawn(settings, seeds)  # without any seed it founds the cluster
 
 
 def _await(node: NodeProcess) -> None:

@@ -16,7 +16,7 @@ from weft.client.cli.failure import CommandFailed
 from weft.client.cli.units import count, size
 from weft.errors import WeftError
 
-from . import data, machine, node, reach, security
+from . import cluster, data, machine, node, reach, security
 from .finding import Finding
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def doctor(directory: str | None, settings: str | None) -> None:
 
 
 def _look_at_servers() -> list[Finding]:
-    from weft.client.discovery import parse_servers
+    from weft.client.routing.discovery import parse_servers
 
     return [finding for server in parse_servers(options.servers()) for finding in _look_at(server)]
 
@@ -100,6 +100,7 @@ def _ask(server: str, client: Client) -> list[Finding]:
     status, queues = client.status(), client.list_queues()
     return [
         node.check_version(server, weft.__version__, status),
+        cluster.look(server),
         node.check_space(server, status),
         node.check_durability(server, status),
         node.check_dead_letters(server, queues),

@@ -16,7 +16,7 @@ from weft.client.cli.advice import TRY
 from weft.client.cli.units import count, size
 from weft.errors import MissingExtra, StoreDamaged, StoreLocked, WeftError
 
-from .finding import Finding
+from .finding import Finding, check_private
 
 #: Damaged records that are named; the rest are counted.
 NAMED_MAX: Final = 10
@@ -37,7 +37,10 @@ def look(path: str, on_record: OnRecord) -> list[Finding]:
     except (WeftError, MissingExtra) as error:
         return [Finding("FAIL", check, error.message, TRY[error.code])]
     try:
-        return _look_inside(check, directory, on_record)
+        return [
+            check_private("data directory", path, 0o700),
+            *_look_inside(check, directory, on_record),
+        ]
     finally:
         directory.close()
 

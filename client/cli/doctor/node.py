@@ -36,9 +36,18 @@ def check_space(server: str, status: wire.StatusInfo) -> Finding:
     check = f"{server} disk"
     found = f"{size(status.free_bytes)} free, reserve {size(status.reserve_bytes)}"
     advice = "free space on the node's disk, or let consumers drain its queues"
-    if status.free_bytes < status.reserve_bytes:
-        return Finding("FAIL", check, f"{found}: pushes are refused", advice)
-    if status.free_bytes < 2 * status.reserve_bytes:
+    limit = max(status.limit_bytes, status.reserve_bytes)
+    if status.full or status.free_bytes < status.reserve_bytes:
+        if status.free_bytes + status.store_bytes < limit:
+            advice = "the disk is too small for the reserve: use a larger one, or a smaller reserve"
+        return Finding("FAIL", check, f"{found}: pushes are refused below {size(limit)}", advice)
+    if status.full_peers:
+        return Finding(
+            "FAIL", check,
+            f"{found}, but {_names(status.full_peers)} at the reserve: some pushes are refused",
+            "free space on the disks of these nodes, or let consumers drain the queues",
+        )  # fmt: skip
+    if status.free_bytes < limit + status.reserve_bytes:
         return Finding("WARN", check, f"{found}: pushes will soon be refused", advice)
     return Finding("OK", check, found)
 

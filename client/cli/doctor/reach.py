@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from weft.client.cli.advice import TRY
 from weft.client.cli.units import micros
-from weft.client.credentials import Credentials
+from weft.client.transport.credentials import Credentials
 from weft.errors import WeftError
 
 from .finding import Finding
@@ -31,15 +31,18 @@ def check_health(server: str) -> Finding:
 
     check = f"{server} gRPC"
     channel_options = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)]
-    with Credentials.of(None, None).channel(server, channel_options) as channel:
+    credentials = Credentials.of(None, None)
+    with credentials.channel(server, channel_options) as channel:
         # Raw bytes: the health stubs come with the server extra, and a client has none.
         ask = channel.unary_unary(_METHOD, lambda question: question, lambda answer: answer)
         start = time.perf_counter()
         try:
             answer = ask(_QUESTION, timeout=HEALTH_S)
         except grpc.RpcError as error:
-            code = error.code().name
-            return Finding("FAIL", check, f"no answer ({code})", _advice(code))
+            from weft.proto import endpoint
+
+            cause = endpoint.failure(server, error, credentials.tls_files)
+            return Finding("FAIL", check, f"no answer: {cause.message}", TRY[cause.code])
     state = _STATES.get(answer, "UNKNOWN")
     taken = micros((time.perf_counter() - start) * 1e6)
     if state != "SERVING":
@@ -71,9 +74,3 @@ def _timed(client: Client) -> float:
     start = time.perf_counter()
     client.view()
     return time.perf_counter() - start
-
-
-def _advice(code: str) -> str:
-    if code == "UNIMPLEMENTED":
-        return "this is not a Weft node, or not its gRPC port (7700 by default)"
-    return TRY["CONNECTION_LOST"]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import resource
 import ssl
-import stat
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from weft.client.cli import extras
 from weft.client.cli.units import count
-from weft.client.credentials import Credentials
+from weft.client.transport.credentials import Credentials
 from weft.errors import WeftError
 
 from . import certificate
-from .finding import Finding
+from .finding import Finding, check_private
 
 if TYPE_CHECKING:
     from weft import Client
@@ -110,9 +109,11 @@ def look_at_settings(file: str | None) -> list[Finding]:
         return [Finding("FAIL", name, error.message, "`weft serve` would not start with these")]
     found = [check_listening(config)]
     if config.tokens:
-        found += [_private("tokens", config.tokens), *_tokens(config.tokens)]
+        found += [check_private("tokens", config.tokens), *_tokens(config.tokens)]
     if config.tls_cert:
-        found += [_private("tls_key", config.tls_key), _certificate(config.tls_cert)]
+        found += [check_private("tls_key", config.tls_key), _certificate(config.tls_cert)]
+    if Path(config.data).is_dir():
+        found.append(check_private("data", config.data, 0o700))
     found += [check_quotas(config), check_audit(config), check_descriptors(config)]
     return found
 
@@ -131,20 +132,9 @@ def check_listening(config: Any) -> Finding:
     )  # fmt: skip
 
 
-def _private(what: str, path: str) -> Finding:
-    try:
-        mode = stat.S_IMODE(Path(path).stat().st_mode)
-    except OSError as error:
-        advice = "name a file that the node may read"
-        return Finding("FAIL", what, f"{path}: {error.strerror}", advice)
-    if mode & 0o077:
-        return Finding("FAIL", what, f"{path} has mode {mode:04o}", f"chmod 600 {path}")
-    return Finding("OK", what, f"{path} is its owner's alone")
-
-
 def _tokens(path: str) -> list[Finding]:
     try:
-        entries = extras.load("weft.server.tokens").read(Path(path))
+        entries = extras.load("weft.server.security.token_file").read(Path(path))
     except WeftError as error:
         return [Finding("FAIL", "tokens", error.message, "mend the file, or make it anew")]
     now = time.time()

@@ -1,7 +1,7 @@
-"""Plays the scenarios: one line for each, then a table for docs/spark.md.
+"""Runs the scenarios: one line for each, then a table for docs/spark.md.
 
-In each, two queries run, one into a queue and one into Parquet. Every message that went in must be
-in each of them exactly once, and nothing may be left reserved, waiting or staged.
+In each, two queries run, one into a queue and one into Parquet. Every pushed message must be in
+each of them exactly once, and nothing may be left reserved, waiting or staged.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MESSAGES_DEFAULT = 6000
 
 
 def main() -> int:
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started is ended
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that child processes are ended
     asked = _arguments()
     if reason := why_no_java():
         print(reason)

@@ -1,7 +1,8 @@
 """A Spark driver that can be killed: `python -m tests.spark.faults.driver JOB.json`.
 
-It runs two queries at once: `in-a` into the queue `out-a`, and `in-b` into Parquet. When both have
-ended it writes down what is in Parquet. A query that fails is told in its `failed` file.
+The driver runs two queries at once: `in-a` into the queue `out-a`, and `in-b` into Parquet. When
+both have ended the driver writes the content of Parquet to a file. A failed query is reported in
+its `failed` file.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from .faulty import FaultySource
 
 class Job(msgspec.Struct, kw_only=True):
     servers: str
-    #: Checkpoints, Parquet and what is to be told.
+    #: Checkpoints, Parquet and reports.
     folder: str
     trap: str
     #: Which query has the trap, "a" or "b", and where; none if empty.
@@ -34,7 +35,7 @@ class Job(msgspec.Struct, kw_only=True):
     master: str = "local[2]"
     settings: dict[str, str] = {}
     per_batch: int = 1500
-    #: Ends when all that waits is done; else it goes on for ever.
+    #: End when all waiting messages are done; otherwise run for ever.
     available_now: bool = True
 
 

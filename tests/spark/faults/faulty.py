@@ -1,7 +1,7 @@
-"""The data source of a faulty world: `format("weft-faulty")` is weft with a trap in it.
+"""A data source with faults: `format("weft-faulty")` is weft with a trap.
 
-The product has no hooks for this: the trap sits in subclasses of its reader and writer. A trap
-springs once, at one point of one query, in whichever process comes there first.
+The product has no hooks for faults: the trap is in subclasses of its reader and writer. A trap
+springs once, at one point of one query, in the first process that reaches the point.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from pyspark.sql.datasource import InputPartition, WriterCommitMessage
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
+from weft.spark.input_partitions import Share
 from weft.spark.options import StreamRead, Use, Write
-from weft.spark.shares import Share
 from weft.spark.source import WeftDataSource
 from weft.spark.stream_reader import WeftStreamReader
 from weft.spark.stream_writer import WeftStreamWriter
 
-#: Points at which a trap may sit, in the order in which a batch passes them.
+#: Points at which a trap may be, in the order in which a batch passes them.
 POINTS: Final = ("reserved", "logged", "mid-read", "mid-write", "staged", "published")
 #: Nothing springs in the first batches: there should be something to lose.
 BATCH_MIN: Final = 1
@@ -41,7 +41,7 @@ class Trap:
     action: str
 
     def at(self, point: str, batch: int) -> None:
-        """Springs here, if this is its place and nobody was here before."""
+        """Spring, if this is the trap's point and no process was here before."""
         if point != self.point or batch < BATCH_MIN:
             return
         if self.action in {"fail", "slow"}:
@@ -84,7 +84,7 @@ class Trap:
         os._exit(1)
 
     def _ask(self) -> None:
-        """The harness is to do its harm; on we go when it has."""
+        """Ask the harness to inject its fault; continue afterwards."""
         folder = Path(self.folder)
         (folder / "ask").touch()
         end = time.monotonic() + WAIT_S_MAX
@@ -93,7 +93,7 @@ class Trap:
             time.sleep(0.01)
 
     def _tell(self) -> None:
-        """The harness is to do its harm while this goes on."""
+        """Ask the harness to inject its fault meanwhile."""
         (Path(self.folder) / "ask").touch()
 
 

@@ -1,4 +1,4 @@
-"""What came out of a scenario, how it is judged, and how it is shown."""
+"""The outcome of a scenario, its verdict, and its presentation."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ from .stage import Stage, Stuck
 class Outcome:
     scenario: str
     pushed: int = 0
-    #: By sink: rows that came out, those missing and those that came more than once.
+    #: By sink: rows in the output, missing rows and duplicate rows.
     rows: dict[str, int] = field(default_factory=dict)
     lost: dict[str, int] = field(default_factory=dict)
     twice: dict[str, int] = field(default_factory=dict)
     left: dict[str, int] = field(default_factory=dict)
+    #: Messages that the checker read again because of a crash; not an error.
+    redelivered: int = 0
     failure: str = ""
 
     @property
@@ -39,6 +41,8 @@ class Outcome:
         )
         left = {what: count for what, count in self.left.items() if count}
         lines = [f"{self.scenario:<18} {said:<6} {sinks}" + (f"  left: {left}" if left else "")]
+        if self.redelivered:
+            lines.append(f"{self.redelivered} delivered again after a crash")
         return "\n  ".join([*lines, *self.failure.splitlines()])
 
     def plain(self) -> dict[str, Any]:
@@ -46,7 +50,7 @@ class Outcome:
 
 
 def judged(scenario: Scenario, folder: Path, messages: int) -> Outcome:
-    """Plays it and looks at what came out."""
+    """Run the scenario and check the output."""
     outcome = Outcome(scenario.name)
     with cluster(scenario.nodes) as made:
         if scenario.nodes > 1:
@@ -57,6 +61,7 @@ def judged(scenario: Scenario, folder: Path, messages: int) -> Outcome:
             outcome.pushed = len(stage.pushed)
             for sink, found in stage.results().items():
                 _compare(outcome, sink, Counter(stage.pushed), found)
+            outcome.redelivered = stage.redelivered
             outcome.left = stage.left_over()
         except (Stuck, WeftError, AssertionError, OSError) as error:
             outcome.failure = f"{type(error).__name__}: {error}"

@@ -1,4 +1,4 @@
-"""The scenarios: what is done to the pipeline, and when."""
+"""The scenarios: the faults of a pipeline, and their times."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 from .stage import Stage
 
-#: Executors in processes of their own; local mode has none to kill.
+#: Executors in separate processes; local mode has none to kill.
 EXECUTORS: Final = "local-cluster[2,1,1024]"
 #: `local[2]` does not repeat a failed task; this does, three times.
 REPEATING: Final = "local[2,4]"
@@ -23,7 +23,7 @@ class Scenario:
 
 
 def _killed_at(point: str) -> Callable[[Stage], None]:
-    """The driver dies there in one query, its successor in the other, the third one ends."""
+    """The driver dies there in one query, its successor in the other, the third one completes."""
 
     def play(stage: Stage) -> None:
         queries = ("a", "b") if point in {"reserved", "logged", "mid-read"} else ("a",)
@@ -95,7 +95,7 @@ def two_drivers(stage: Stage) -> None:
 
 
 def driver_held(stage: Stage) -> None:
-    """A driver that was out of sight publishes late, what another has published before it."""
+    """A driver that was suspended publishes late, after another driver has published the batch."""
     older = stage.start(query="a", point="staged", action="ask")
     stage.asked(older)
     stage.start(query="", point="", action="").ends()

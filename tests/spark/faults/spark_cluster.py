@@ -19,7 +19,7 @@ _MASTER: Final = re.compile(r"Starting Spark master at (spark://\S+)")
 
 
 class SparkCluster:
-    """Use it with `with`. Each worker has a host name of its own, and two cores."""
+    """Use it with `with`. Each worker has a separate host name, and two cores."""
 
     def __init__(self, folder: Path, hosts: Sequence[str]) -> None:
         self._folder = folder
@@ -66,7 +66,7 @@ class SparkCluster:
         home = Path(pyspark.__file__).parent
         kind = f"org.apache.spark.deploy.{role.lower()}.{role}"
         variables = environment() | {"SPARK_HOME": str(home), "SPARK_DAEMON_MEMORY": "256m"}
-        variables.pop("SPARK_LOCAL_IP")  # each worker has an address of its own
+        variables.pop("SPARK_LOCAL_IP")  # each worker has a separate address
         with (self._folder / f"{name}.log").open("wb") as log:
             self._processes.append(
                 subprocess.Popen(
@@ -79,7 +79,7 @@ class SparkCluster:
             )
 
     def _awaited(self, name: str, pattern: re.Pattern[str]) -> str:
-        """What a process says when it is ready."""
+        """The match of `pattern` in a process's log, which shows that the process is ready."""
         process = self._processes[-1]
         log = self._folder / f"{name}.log"
         end = time.monotonic() + START_S_MAX

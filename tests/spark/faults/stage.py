@@ -1,4 +1,4 @@
-"""Where a scenario is played: nodes, queues, drivers in processes of their own; what came out."""
+"""The environment of a scenario: nodes, queues, drivers in separate processes, and the output."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from typing import Any, Final
 
 import msgspec
 
+import weft
 from tests.spark.session import ROOT, environment
-from weft.client.sync import Client
+from weft.client.sync_client import Client
 from weft.testing import Cluster
 
 from .driver import Job
@@ -23,10 +24,12 @@ from .spark_cluster import SparkCluster
 
 DRIVER_S_MAX: Final = 180.0
 _LOOK_S: Final = 0.02
+#: Messages leased by a crashed primary are delivered again within this time.
+_REDELIVERY_MS: Final = 5_000
 
 
 class Stuck(Exception):
-    """The scenario did not go as it should."""
+    """The scenario did not go as expected."""
 
 
 class DriverProcess:
@@ -56,7 +59,7 @@ class DriverProcess:
             raise Stuck(f"{self.file.name} ended with {code}: {self.tail()}")
 
     def fails(self, *words: str) -> None:
-        """Both queries fail, and say these words."""
+        """Both queries fail with one of these words in the message."""
         if (code := self._end()) != 3:
             raise Stuck(f"{self.file.name} was to fail and ended with {code}: {self.tail()}")
         for name in ("a", "b"):
@@ -78,7 +81,7 @@ class DriverProcess:
         return self._process.poll() is None
 
     def kill(self) -> None:
-        """Ends the driver and its JVM, by their ids."""
+        """Kill the driver and its JVM, by their process ids."""
         pids = (self.file.parent / "driver").read_text().split()
         if str(self._process.pid) in pids:
             for pid in map(int, pids):
@@ -97,6 +100,8 @@ class Stage:
         self._messages = messages
         self._client: Client = cluster.client()
         self._drivers: list[DriverProcess] = []
+        #: Messages of the sink that were delivered again to the checker itself.
+        self.redelivered = 0
         self._killed: int | None = None
         self._traps = 0
         self._fresh = False
@@ -121,7 +126,7 @@ class Stage:
         return driver
 
     def again(self) -> None:
-        """A fresh trap for the next driver, and messages: those before it may have read all."""
+        """A fresh trap for the next driver, and messages: earlier drivers may have read all."""
         if self._fresh:
             return
         self._fresh = True
@@ -145,7 +150,7 @@ class Stage:
         (self._trap / "go").touch()
 
     def drained(self, driver: DriverProcess) -> None:
-        """Both queues are read to the end and the counts are out."""
+        """Wait until both queues are read to the end and all rows are in the output queue."""
         total = len(self.pushed)
 
         def done() -> bool:
@@ -171,7 +176,7 @@ class Stage:
     # --- messages and nodes -------------------------------------------------------------------
 
     def push_more(self) -> None:
-        """In small batches, so that they are spread over partitions and nodes."""
+        """Push in small batches, which spread over partitions and nodes."""
         first = len(self.pushed)
         fresh = [f"m-{number:07d}" for number in range(first, first + self._messages)]
         self.pushed += fresh
@@ -181,7 +186,7 @@ class Stage:
                 queue.push_many([value.encode() for value in fresh[start : start + 97]])
 
     def kill_node(self) -> None:
-        """One that does not answer for the whole cluster: any but the first."""
+        """Kill a node that does not answer for the whole cluster: any but the first."""
         self._killed = len(self.cluster.servers) - 1
         self.cluster.kill(self._killed)
 
@@ -190,20 +195,31 @@ class Stage:
         self.cluster.start(self._killed)
         self.cluster.settled()
 
-    # --- what came out ------------------------------------------------------------------------
+    # --- output -------------------------------------------------------------------------------
 
     def results(self) -> dict[str, Counter[str]]:
-        """By sink: how often each value came out."""
+        """By sink: how often each value was published.
+
+        A redelivered message is the same message: after a crash between the pop and its ack a
+        redelivery is right, so each message counts once. A value that was published twice is two
+        messages, and counts twice.
+        """
         queue = self._client.queue("out-a")
-        through_weft: Counter[str] = Counter()
-        while popped := queue.pop_many(5000):
-            through_weft.update(message.body.decode() for message in popped)
-            queue.ack_many(popped)
+        found: dict[object, str] = {}
+        wait_ms = 0
+        while popped := queue.pop_many(5000, wait_ms=wait_ms):
+            self.redelivered += sum(message.id in found for message in popped)
+            found.update({message.id: message.body.decode() for message in popped})
+            try:
+                queue.ack_many(popped)
+            except weft.LeaseLost:
+                wait_ms = _REDELIVERY_MS  # a primary crashed: its leases are void
+        through_weft = Counter(found.values())
         parquet = msgspec.json.decode((self.folder / "found.json").read_bytes())
         return {"weft": through_weft, "parquet": Counter(parquet)}
 
     def left_over(self) -> dict[str, int]:
-        """What should be nothing at the end."""
+        """Counts that must be zero at the end."""
         left = {}
         for name in ("in-a", "in-b", "out-a"):
             stats = self._client.queue(name).stats()

@@ -1,0 +1,1 @@
+"""Administration: queues, cluster membership, health, certificates."""

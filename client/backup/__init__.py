@@ -1,0 +1,1 @@
+"""Backup files: create and restore."""

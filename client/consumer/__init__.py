@@ -1,0 +1,1 @@
+"""Pop, prefetch, leases and acknowledgements."""

@@ -1,0 +1,1 @@
+"""Subscriptions, reservations and staged publish, for stream processors."""

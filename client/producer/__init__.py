@@ -1,0 +1,1 @@
+"""Push: batches, the accumulator, and bulk input."""

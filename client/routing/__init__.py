@@ -1,0 +1,1 @@
+"""Routing and retry: selects the node for a request and decides on retries."""

@@ -1,0 +1,1 @@
+"""The worker: a handler for each message, with retries, a time limit and a drain."""

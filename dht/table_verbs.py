@@ -1,0 +1,77 @@
+"""ZHT's verbs: insert, lookup, remove, append, compare-and-swap (paper 4, section 4.2.1).
+
+Pure: a verb gets the current value and returns the value to write. ZHT keeps the table in memory
+and in a log; here values stay in the store, so memory does not bound the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from weft import limits
+from weft.errors import TooLarge
+from weft.persistence import layout
+from weft.proto import wire
+
+from . import placement
+
+
+class TableResult(NamedTuple):
+    """The answer, and the value to write. With `writes` set, the value None removes the key."""
+
+    answer: wire.AnyAnswer
+    writes: bool = False
+    value: bytes | None = None
+
+
+def place(key: str, partitions: int) -> bytes:
+    """The store key for a table key. Raises InvalidArgument if the key is empty or too long."""
+    limits.check_range("key bytes", len(key.encode()), 1, limits.TABLE_KEY_BYTES_MAX)
+    return layout.table(placement.of_text(key, partitions), key)
+
+
+def insert(request: wire.Insert, current: bytes | None) -> TableResult:
+    _check_value(request.value)
+    return TableResult(wire.Done(), True, request.value)
+
+
+def lookup(request: wire.Lookup, current: bytes | None) -> TableResult:
+    return TableResult(wire.Value(current))
+
+
+def remove(request: wire.Remove, current: bytes | None) -> TableResult:
+    return TableResult(wire.Done(int(current is not None)), current is not None)
+
+
+def append(request: wire.Append, current: bytes | None) -> TableResult:
+    """ZHT's own addition to the usual verbs: many writers extend a value without reading first."""
+    value = (current or b"") + request.value
+    _check_value(value)
+    return TableResult(wire.Done(len(value)), True, value)
+
+
+def compare_and_swap(request: wire.CompareAndSwap, current: bytes | None) -> TableResult:
+    if current != request.old:
+        return TableResult(wire.Swapped(False, current))
+    if request.new is not None:
+        _check_value(request.new)
+    return TableResult(wire.Swapped(True, current), True, request.new)
+
+
+Verb = Callable[..., TableResult]
+
+VERBS: dict[type, Verb] = {
+    wire.Insert: insert,
+    wire.Lookup: lookup,
+    wire.Remove: remove,
+    wire.Append: append,
+    wire.CompareAndSwap: compare_and_swap,
+}
+
+
+def _check_value(value: bytes) -> None:
+    if len(value) > limits.TABLE_VALUE_BYTES_MAX:
+        raise TooLarge(
+            f"a table value has at most {limits.TABLE_VALUE_BYTES_MAX} bytes, this has {len(value)}"
+        )

@@ -1,0 +1,1 @@
+"""The node core: joins the queue engine and the cluster core of one node. Pure."""

@@ -1,0 +1,147 @@
+"""Planned moves of a lead: the leases of a partition go to the next primary.
+
+Before this node proposes another primary for a partition that it leads (because of the plan, or
+because the node stops), the node calls `ready`, and repeats the call until the result is true. The
+first call starts the preparation: the engine records the partition's leases in the partition's log
+(``engine/lease_records``). The partition is ready when all lease records are committed. The
+partition serves clients all the while.
+
+| state of a partition | until |
+|----------------------|-------|
+| asked for            | the end of the round, when the engine starts to record leases |
+| recorded             | all leases are in the log, up to the lsn in `_complete_at`, and committed |
+| ready                | the move, or the lapse |
+
+If no call of `ready` follows within ``LAPSE_US``, the move was given up: the leases become volatile
+again, and continue here. While a view change proposed by this node is undecided, the move may still
+happen, so nothing lapses.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from weft.dht.core import Core
+from weft.proto import wire
+from weft.server.engine.engine import Engine
+from weft.server.engine.state import Answered
+
+from .operation import Operation
+
+LAPSE_US: Final = 5_000_000
+#: A stopping node waits this long for its lease records; then the node moves its partitions anyway,
+#: and messages of unrecorded leases are delivered again. Together with the rest of a stop, the wait
+#: fits into the 30 s granted by ``docker/compose.yaml``.
+STOP_US_MAX: Final = 10_000_000
+
+
+class LeaseHandoverHost(Protocol):
+    @property
+    def core(self) -> Core: ...
+    @property
+    def engine(self) -> Engine: ...
+    @property
+    def now(self) -> int: ...
+    def return_lent(self, nack: wire.Nack) -> None: ...
+
+
+class LeaseHandover:
+    def __init__(self, host: LeaseHandoverHost) -> None:
+        self._host = host
+        self._asked: dict[int, int] = {}  # partition -> the time of the last call of `ready`
+        self._complete_at: dict[int, int] = {}  # partition -> the lsn with all its leases
+        self._stop_at: int | None = None
+        #: A partition was asked for the first time: the next round must run now.
+        self.due = False
+        #: Operations under way that return undelivered messages: a stopping node waits for them.
+        self.returns = 0
+
+    def returning(self, operation: Operation) -> Operation:
+        self.returns += 1
+        try:
+            return (yield from operation)
+        finally:
+            self.returns -= 1
+
+    def ready(self, number: int) -> bool:
+        """True if another node may become primary of a partition that this node leads."""
+        host, core = self._host, self._host.core
+        if number == core.catalogue or not core.serving(number):
+            return True  # no leases to hand over
+        self.due = self.due or number not in self._asked
+        self._asked[number] = host.now
+        return self._is_recorded(number) or self._is_late
+
+    @property
+    def recording(self) -> bool:
+        """True while a stopping node still waits for leases to be committed."""
+        if self._stop_at is None or self._is_late:
+            return False
+        serving = self._host.core.serving
+        return any(serving(number) and not self._is_recorded(number) for number in self._asked)
+
+    @property
+    def _is_late(self) -> bool:
+        return self._stop_at is not None and self._host.now >= self._stop_at
+
+    def _is_recorded(self, number: int) -> bool:
+        complete_at = self._complete_at.get(number)
+        return complete_at is not None and self._host.core.committed(number) >= complete_at
+
+    def stop(self) -> None:
+        """Prepares all partitions of a stopping node at once, bounded by STOP_US_MAX."""
+        host = self._host
+        if self._stop_at is None:
+            self._stop_at = host.now + STOP_US_MAX
+        for number, place in enumerate(host.core.view.places):
+            if place.primary == host.core.node and len(host.core.view.members) > 1:
+                self.ready(number)
+
+    def begin(self) -> None:
+        """Called before the engine's round ends: starts to record requested partitions."""
+        self.due = False
+        if not self._asked:
+            return
+        host = self._host
+        if host.core.proposer.idle:
+            lapsed = {n for n, at in self._asked.items() if at < host.now - LAPSE_US}
+            self._drop(lapsed)
+            host.engine.stop_recording_leases(lapsed)
+        led = host.engine.state.led
+        new = {n for n in self._asked if n not in self._complete_at and n in led}
+        if new:
+            host.engine.record_leases(new)
+
+    def proposed(self) -> None:
+        """Called after the round's changes were proposed."""
+        host = self._host
+        for number in self._asked.keys() - self._complete_at.keys():
+            if host.core.serving(number) and host.engine.leases_recorded(number):
+                self._complete_at[number] = host.core.replicas[number].log.end
+
+    def moved(self, gone: set[int], unsent: list[Answered]) -> None:
+        """Another node leads these partitions now; the engine still has their leases. Returns the
+        messages of unsent answers to the next primaries."""
+        for nack in self._undelivered(gone, unsent):
+            self._host.return_lent(nack)
+        self._drop(gone)
+
+    def _drop(self, numbers: set[int]) -> None:
+        for number in numbers:
+            self._asked.pop(number, None)
+            self._complete_at.pop(number, None)
+
+    def _undelivered(self, gone: set[int], answers: list[Answered]) -> list[wire.Nack]:
+        by_queue: dict[str, list[wire.Receipt]] = {}
+        state = self._host.engine.state
+        leases = state.leases.by_nonce
+        for queue, receipt in state.lease_records.returned(state, gone):
+            by_queue.setdefault(queue, []).append(receipt)
+        for answered in answers:
+            if isinstance(answered.answer, wire.Popped):
+                for lent in answered.answer.lent:
+                    lease = leases.get(lent.nonce)
+                    if lease is not None and lent.partition in gone:
+                        receipt = wire.Receipt(lent.partition, lent.lsn, lent.nonce)
+                        by_queue.setdefault(lease.queue.name, []).append(receipt)
+        return [wire.Nack(queue, each, counted=False) for queue, each in by_queue.items()]

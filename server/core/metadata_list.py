@@ -1,0 +1,231 @@
+"""A node's part in the metadata lists: the node owns some, and sends announcements to other owners.
+
+See ``stock`` for the lists themselves. This module connects the lists to the rest of the node: to
+the queues of the engine, and to the view, which names the owner of each list.
+
+A node announces a queue that becomes ready at once, because consumers may wait. The report of a
+queue that becomes empty only spares others a query in vain, and the consumer that took the last
+message, or came too late, is about to query the owner. If the consumer *passes on* the report, the
+node gives the consumer the number of the node's last announcement, and sends nothing. From then on
+the queue counts as not announced, so the next message is announced again. If the consumer never
+queries the owner, the node announces the empty queue with the next ping, which is sent anyway. An
+owner does not accept such reports (`Nodes.heeds`) while other consumers wait at the list: they
+would be woken for messages that are gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from itertools import chain, repeat
+from typing import Protocol
+
+import msgspec
+
+from weft import limits
+from weft.dht import placement
+from weft.dht.core import Core
+from weft.dht.messages import StockAnnouncement as Word
+from weft.proto import wire
+from weft.server.engine.engine import Engine
+
+from .operation import PeerCaller
+from .stock import AGAIN_US, EMPTY, Stock, Waiting
+
+
+class MetadataListHost(Protocol):
+    """The node core around the lists."""
+
+    @property
+    def core(self) -> Core: ...
+    @property
+    def engine(self) -> Engine: ...
+    @property
+    def led(self) -> Set[int]: ...
+    def tell_node(self, node: str, word: Word) -> None: ...
+    def forward(self, to: str, request: wire.AnyRequest, caller: PeerCaller) -> None: ...
+
+
+class MetadataLists:
+    def __init__(self, home: MetadataListHost) -> None:
+        self._home = home
+        self._stock = Stock()
+        self._announced: dict[str, int] = {}
+        #: Announced queues that a consumer reports as empty: the owner may not know yet.
+        self._handed: set[str] = set()
+        #: Queues with more messages left here than the owner knows.
+        self._more: set[str] = set()
+        self._number = 0
+        self._at = 0
+        self._version = 0
+
+    def keeps(self, queue: str) -> bool:
+        """True if this node owns the list of a queue."""
+        return placement.of_text(queue, self._home.core.catalogue) in self._home.led
+
+    # --- as the owner of a list -----------------------------------------------------------
+
+    def where(self, request: wire.Where, to: object) -> None:
+        self._stock.fallen(request.queue, request.fallen)
+        nodes = self._nodes(request.queue)
+        if nodes or not request.wait_ms:
+            heeds = not self._stock.is_awaited(request.queue)
+            self._answer(to, wire.Nodes([node for node, _ in nodes], heeds))
+        else:
+            until = self._home.core.now + request.wait_ms * 1000
+            pop = request.pop if isinstance(to, PeerCaller) else None
+            self._stock.wait(request.queue, to, until, pop)
+
+    def hear(self, node: str, word: Word) -> None:
+        now = self._home.core.now
+        for queue in self._stock.hear(node, word.boot, word.number, word.ready, now):
+            self._wake(queue)
+
+    def _nodes(self, queue: str) -> list[tuple[str, int]]:
+        """(node, messages), this node first: local messages cost no hop."""
+        core = self._home.core
+        nodes = self._stock.nodes(queue, core.now)
+        if ready := self._ready(queue):
+            nodes.insert(0, (core.node, ready))
+        return [each for each in nodes if each[0] in core.view.members]
+
+    def _wake(self, queue: str) -> None:
+        if self._stock.is_awaited(queue):
+            nodes = self._nodes(queue)
+            woken = self._stock.wake(queue, sum(ready for _, ready in nodes))
+            heeds = len(woken) == 1 and not self._stock.is_awaited(queue)
+            answer = wire.Nodes([node for node, _ in nodes], heeds)
+            holders = chain.from_iterable(repeat(node, ready) for node, ready in nodes)
+            for waiting, holder in zip(woken, holders, strict=False):
+                if not self._forward(queue, waiting, holder):
+                    self._answer(waiting.to, answer)
+
+    def _forward(self, queue: str, waiting: Waiting, holder: str) -> bool:
+        """Forwards the pop of a waiting node straight to a node with messages. False if the waiting
+        node should get the list instead: one of the two is this node, or both are the same.
+
+        The messages leave the list at once, so that no other consumer is woken for them. A holder
+        with more messages than announced announces again (`popped`).
+        """
+        to, pop = waiting.to, waiting.pop
+        if pop is None or not isinstance(to, PeerCaller):
+            return False
+        if holder in (self._home.core.node, to.node):
+            return False
+        self._stock.spoken_for(queue, holder, pop.limit)
+        self._home.forward(holder, msgspec.structs.replace(pop, passes_on=True), to)
+        return True
+
+    def timers(self) -> None:
+        if not self._stock.awaited:
+            return
+        for to in self._stock.overdue(self._home.core.now):
+            self._answer(to, EMPTY)
+
+    def cancel(self, to: object) -> None:
+        self._stock.cancel(to)
+
+    def drain(self) -> None:
+        for to in self._stock.forget(set()):
+            self._answer(to, EMPTY)
+
+    def moved(self, refusal: wire.Failure) -> None:
+        """This node leads other partitions now: refuses callers at lists of other owners."""
+        kept = {queue for queue in self._home.engine.state.queues if self.keeps(queue)}
+        for to in self._stock.forget(kept):
+            self._answer(to, refusal)
+        self._at = 0
+
+    def next_due(self) -> int | None:
+        due = self._stock.next_due() if self._stock.awaited else None
+        if len(self._home.core.view.members) < 2:
+            return due
+        at = max(self._at, self._home.core.ping_at) if self._at else 0
+        return at if due is None else min(due, at)
+
+    # --- as a holder of messages ----------------------------------------------------------
+
+    def popped(self, request: wire.Pop, to: object, *, forwarded: bool) -> None:
+        """Called after a pop. If no message is left, the owner should know now, from the consumer
+        or from this node. If messages are left after a pop forwarded by the owner, the owner should
+        know, too: the owner counted the announced messages as taken, and others may wait."""
+        queue, state = request.queue, self._home.engine.state
+        if forwarded and self._ready(queue):
+            self._more.add(queue)
+            state.became_ready.add(queue)
+            return
+        if queue not in self._announced or self._ready(queue):
+            return
+        last = state.answers[-1] if state.answers else None
+        if (
+            request.passes_on
+            and last is not None
+            and last.to == to
+            and isinstance(last.answer, wire.Popped)
+        ):
+            fell = self._home.core.boot, self._number
+            answer = msgspec.structs.replace(last.answer, fell=fell)
+            state.answers[-1] = last._replace(answer=answer)
+            self._handed.add(queue)
+        else:
+            state.became_ready.add(queue)
+
+    def announce(self) -> None:
+        """Announces queues that became ready or empty; once in a while, all queues."""
+        core, state = self._home.core, self._home.engine.state
+        # Repeated announcements go with the pings: no message is sent for them alone.
+        pinged = core.ping_at == core.now + core.pace.ping
+        again = core.now >= self._at and (pinged or not self._at)
+        all_again = again or self._version != core.view.version
+        if not (state.became_ready or all_again or (pinged and self._handed)):
+            return
+        became_ready, state.became_ready = state.became_ready, set()
+        if len(core.view.members) < 2:
+            return
+        if all_again:
+            self._at, self._version = core.now + AGAIN_US, core.view.version
+            names = {name for name, queue in state.queues.items() if queue.ready}
+            names |= self._announced.keys()
+        else:
+            names = {n for n in became_ready if self._is_news(n) or self.keeps(n)}
+            if pinged:
+                names |= self._handed
+        words: dict[str, dict[str, int]] = {}
+        self._handed -= names
+        self._more.clear()
+        for name in names:
+            ready = self._ready(name)
+            if ready:
+                self._announced[name] = ready
+            else:
+                self._announced.pop(name, None)
+            keeper = core.view.places[placement.of_text(name, core.catalogue)].primary
+            if keeper == core.node:
+                self._wake(name)
+            else:
+                words.setdefault(keeper, {})[name] = ready
+        for keeper, ready_by_name in words.items():
+            self._number += 1
+            self._home.tell_node(keeper, Word(core.boot, self._number, ready_by_name))
+
+    def _is_news(self, name: str) -> bool:
+        return (
+            name in self._handed
+            or name in self._more
+            or bool(self._ready(name)) != (name in self._announced)
+        )
+
+    def _ready(self, name: str) -> int:
+        queue = self._home.engine.state.queues.get(name)
+        return queue.ready if queue is not None and queue.has_some else 0
+
+    def _answer(self, to: object, answer: wire.AnyAnswer) -> None:
+        self._home.engine.state.answer(to, answer)
+
+
+def unfit(request: wire.Where) -> str | None:
+    """Checks a client's query of a list; returns the error, or None."""
+    if not 0 <= request.wait_ms <= limits.WAIT_MS_MAX:
+        return f"wait_ms must be 0 to {limits.WAIT_MS_MAX}, not {request.wait_ms}"
+    if len(request.fallen) > limits.FALLEN_MAX:
+        return f"at most {limits.FALLEN_MAX} nodes can be named, not {len(request.fallen)}"
+    return None

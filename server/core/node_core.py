@@ -1,0 +1,566 @@
+"""The node core joins the queue engine and the cluster core of one node. Pure.
+
+The driver (a node, or a simulator) runs the node core in rounds:
+
+1. ``begin(now)``; then ``handle`` for each client request and ``receive`` for each message of
+   another node; then ``end()``.
+2. The driver writes all changes returned by ``end()`` to the store, atomically and synced.
+3. ``deliver()`` returns the output of the round: messages for nodes, answers for clients.
+
+The engine holds the partitions led by this node and changes them at once. The changes of a round
+become one log entry per partition. The commit gate (``commit_gate``) holds back an answer until the
+entries that the answer rests on are committed. The node core *adopts* a partition when this node
+leads the partition and the store holds the partition's whole state, and *abandons* a partition as
+soon as another node may have changed the partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence, Set
+from typing import Final, NamedTuple
+
+from weft.dht.core import PACE, SIZE, Core, Timing
+from weft.dht.log import Changes
+from weft.dht.messages import AnyMessage, PeerReply, PeerRequest, QueueMessage
+from weft.dht.messages import StockAnnouncement as StockWord
+from weft.dht.planner import ReplicationFactor
+from weft.dht.rebalancer import Handover
+from weft.dht.view import Member, View
+from weft.persistence.store import Change, StoreReader
+from weft.proto import pipelines, wire
+from weft.server.engine.engine import BRINGS, VERBS, Engine, SinglePush
+from weft.server.engine.state import Answered
+
+from . import fanout, operation_table
+from .backup_waits import BackupWaits
+from .catalogue_sync import CatalogueSync
+from .commit_gate import CommitGate
+from .commit_wait import UNKNOWN
+from .data_loss_recovery import copies
+from .lease_handover import LeaseHandover
+from .local_verdict import LocalVerdict
+from .membership import introduce
+from .metadata_list import MetadataLists, unfit
+from .operation import LIFE_US, Inner, Operation, PeerCaller
+from .operations import Operations
+from .reconciler import Reconciler
+from .refusal import not_here, refusal
+from .remote_pop import RemotePop
+from .routing import of_batch, places
+from .status import cluster_info, view_info
+
+#: The lsn of deferred changes, which are in no log yet: greater than any lsn in a log.
+_LATER: Final = 1 << 62
+
+
+class StepOutput(NamedTuple):
+    """The output of a round, to be sent once the round is on disk."""
+
+    sends: list[tuple[str, AnyMessage]]
+    answers: list[Answered]
+
+
+_NOT_YET: Final = wire.Failure("UNAVAILABLE", "this node is in no cluster: ask another", True)
+
+
+class NodeCore:
+    def __init__(
+        self,
+        node: str,
+        cluster: str,
+        store: StoreReader,
+        *,
+        partitions: int,
+        durability: str = "disk",
+        cache_bytes: int = 0,
+        entropy: Callable[[], int],
+        pace: Timing = PACE,
+        size: ReplicationFactor = SIZE,
+    ) -> None:
+        self.node = node
+        self.cluster = cluster
+        self._entropy = entropy
+        self.core = Core(
+            node, store, partitions=partitions, pace=pace, size=size,
+            entropy=lambda below: entropy() % below,
+        )  # fmt: skip
+        self.local_verdict = LocalVerdict(self.core)
+        self.engine = Engine(
+            self.core.pending, partitions=partitions, durability=durability,
+            cache_bytes=cache_bytes, entropy=entropy,
+        )  # fmt: skip
+        self._led: dict[int, int] = {}  # partition -> the ownership generation at adoption
+        self._waiting_to_lead: set[int] = set()
+        self._alone = True
+        #: True if this node is the only member of the cluster and leads all partitions.
+        self._single = False
+        #: Before this time the node core has no work except requests; 0: unknown.
+        self._idle_until = 0
+        self._deferred: dict[int, dict[bytes, bytes | None]] = {}
+        self._commit_gate = CommitGate(self, pace.suspect)
+        self._operations = Operations(self)
+        self._operations_view = self._catalogue_sync_view = 0
+        self._metadata_lists = MetadataLists(self)
+        self._catalogue_sync = CatalogueSync(self, self)
+        self._backup_waits = BackupWaits(self)
+        self._reconciler = Reconciler(self)
+        self._lease_handover = LeaseHandover(self)
+        self.core.ready_to_move = self._lease_handover.ready
+        self.popping = RemotePop(self)
+        self._sends: list[tuple[str, AnyMessage]] = []
+        #: This node as a member of the view: addresses and key.
+        self.me: Member | None = None
+        self._introduced: tuple[Member | None, int] = (None, 0)
+        self.now = 0
+
+    # --- the cluster as seen by operations (``fanout.ClusterHost``) -------------------------------
+
+    @property
+    def view(self) -> View:
+        return self.core.view
+
+    def alive(self, node: str) -> bool:
+        return self.core.alive(node)
+
+    def random(self, below: int) -> int:
+        return self._entropy() % below
+
+    def is_ordered(self, queue: str) -> bool | None:
+        known = self.engine.state.queues.get(queue)
+        return None if known is None else known.settings.ordered
+
+    def outage(self, number: int | None = None) -> str:
+        return self.local_verdict.outage(number)
+
+    # --- a round --------------------------------------------------------------------------
+
+    def recover(self, now: int) -> None:
+        """Loads all state from the store; called once, before the first round."""
+        self.now = now
+        self.core.recover(now)
+        self._operations.recover(self.core.boot)
+        self.engine.begin(now)
+        self.engine.load_queues()
+
+    def found(self, member: Member, learners: int = 1) -> None:
+        """Founds a new cluster with this node as the first member; called before `recover`."""
+        self.core.found(member, learners)
+
+    def begin(self, now: int) -> None:
+        self.now = now
+        self._idle_until = 0
+        self.core.begin(now)
+        self.engine.begin(now)
+        self._operations.begin(now)
+        self._commit_gate.confirm_again()
+
+    def handle(
+        self, request: wire.AnyRequest, payload: Sequence[bytes], to: object, *, plain: bool
+    ) -> None:
+        """Handles a client request. A plain client knows one node; a smart client, the view."""
+        kind = type(request)
+        if self._single and kind in VERBS:
+            self.engine.handle(request, payload, to)
+            return
+        failure = self._unfit(request, payload)
+        if failure is not None:
+            self.engine.state.answer(to, failure)
+            return
+        if (about := operation_table.MEMBERS.get(kind)) is not None:
+            self._operations.start(about(self, request), to, self.now + LIFE_US)
+            return
+        make = operation_table.STREAMS.get(kind)
+        if make is None and len(self.view.members) > 1:
+            make = operation_table.OPERATIONS.get(kind) or (
+                operation_table.PLAIN.get(kind) if plain else None
+            )
+        if make is not None:
+            self._operations.start(make(self, request, payload), to, self.now + LIFE_US)
+            return
+        if len(self.view.members) > 1:
+            if isinstance(request, BRINGS) and self._is_astray(request):
+                operation = operation_table.PLAIN[kind](self, request, payload)
+                self._operations.start(operation, to, self.now + LIFE_US)
+                return
+            if plain and isinstance(request, wire.Pop):
+                operation = self.popping.pop(request, payload)
+                self._operations.start(operation, to, self.now + request.wait_ms * 1000 + LIFE_US)
+                return
+        self.direct(request, payload, to)
+
+    def _unfit(self, request: wire.AnyRequest, payload: Sequence[bytes]) -> wire.Failure | None:
+        """Checks a client request before any handler runs; returns the failure, or None."""
+        if len(payload) != isinstance(request, BRINGS):
+            words = f"{len(payload)} payload frames do not go with this verb"
+        elif isinstance(request, wire.CatchUp | wire.Copies | pipelines.INNER_REQUESTS):
+            words = "this request is internal to the cluster"
+        elif isinstance(request, pipelines.ReadReserved) and not (
+            0 <= request.partition < self.core.catalogue
+        ):
+            words = f"there is no partition {request.partition}"
+        elif isinstance(request, wire.Where) and (wrong := unfit(request)) is not None:
+            words = wrong
+        elif self.node not in self.view.members:
+            return _NOT_YET
+        else:
+            return None
+        return wire.Failure("INVALID_ARGUMENT", words, False)
+
+    def _is_astray(self, request: wire.Push | pipelines.StageBatch) -> bool:
+        """True if a smart client sent the batch here by mistake: the client does not know yet that
+        the queue is ordered, or that the queue is no longer ordered."""
+        doubtful = self.is_ordered(request.queue) or self._metadata_lists.keeps(request.queue)
+        return doubtful and of_batch(self, request) not in self._led
+
+    def direct(self, request: wire.AnyRequest, payload: Sequence[bytes], to: object) -> None:
+        """Answers a request on this node alone, if possible."""
+        kind = type(request)
+        if self._needs_catalogue_sync(request) and not (isinstance(to, Inner) and to.fresh):
+            operation = fanout.refreshed(self, request, payload)
+            self._operations.start(operation, to, self.now + LIFE_US)
+            return
+        failure = refusal(self, request)
+        if failure is not None:
+            self.engine.state.answer(to, failure)
+        elif kind is wire.GetView:
+            self.engine.state.answer(to, view_info(self))
+        elif kind is wire.ClusterStatus:
+            self.engine.state.answer(to, cluster_info(self))
+        elif isinstance(request, wire.Where):
+            self._metadata_lists.where(request, to)
+        elif isinstance(request, wire.CatchUp):
+            self._catalogue_sync.catch_up(request, to)
+        elif isinstance(request, wire.Copies):
+            self.engine.state.answer(to, copies(self, request))
+        elif isinstance(request, wire.Snapshot) and places(self, request):
+            self._backup_waits.ask(request, to)
+        else:
+            self.engine.handle(request, payload, to)
+            if isinstance(request, wire.Pop):
+                forwarded = isinstance(to, PeerCaller) and to.forwarded
+                self._metadata_lists.popped(request, to, forwarded=forwarded)
+
+    def _needs_catalogue_sync(self, request: wire.AnyRequest) -> bool:
+        """True if the request names a queue, and this node may lack changes of that queue."""
+        name = getattr(request, "queue", None)
+        return (
+            name is not None
+            and (name not in self.engine.state.queues or self._catalogue_sync.doubtful)
+            and type(request) is not wire.CreateQueue
+            and self.core.catalogue not in self._led
+        )
+
+    def not_here(self, number: int) -> wire.Failure:
+        return not_here(self, number)
+
+    def receive(self, sender: str, message: AnyMessage) -> None:
+        """Receives a message from another node."""
+        if not isinstance(message, QueueMessage):
+            self.core.receive(sender, message)
+            return
+        if sender not in self.view.members:
+            return
+        self.core.heard[sender] = self.now
+        match message:
+            case PeerRequest():
+                node, rid = message.reply_to or (sender, message.rid)
+                if node in self.view.members:
+                    caller = PeerCaller(node, rid, forwarded=message.reply_to is not None)
+                    self.direct(message.request, message.payload, caller)
+            case PeerReply():
+                self._operations.replied(sender, message)
+            case StockWord():
+                self._metadata_lists.hear(sender, message)
+
+    def cancel(self, to: object) -> None:
+        """Ends the waits and operations of a caller that has gone."""
+        self.engine.cancel(to)
+        self._metadata_lists.cancel(to)
+        self._operations.cancel(to)
+
+    def give_back(self, lent: list[wire.Lent]) -> None:
+        """Returns the leased messages of an answer that could not be sent."""
+        self.engine.give_back(lent)
+
+    def set_full(self, full: bool) -> None:
+        """At the free-space reserve the node refuses pushes; requests that free space work."""
+        self.core.full = full
+        self.engine.set_full(full)
+
+    def end(self) -> list[Change]:
+        """Ends the round; returns all changes of the round, to be written."""
+        if self._catalogue_sync_view != self.view.version:
+            self._catalogue_sync_view = self.view.version
+            self._catalogue_sync.view_changed()
+        self._own()
+        self._reconciler.work(self.now)
+        if self._single and not self._operations.under_way:
+            return self._end_alone()
+        if self._operations_view != self.view.version:
+            self._operations_view = self.view.version
+            self._operations.view_changed()
+        if self._operations.under_way or self._operations.busy:
+            self._operations.work()
+        self._metadata_lists.timers()
+        if self.popping.prefetched.bytes:
+            self._return_prefetched()
+        self._backup_waits.serve()
+        self._lease_handover.begin()
+        changes = self.engine.end()
+        if changes or self._deferred or self.engine.state.barriers:
+            self._propose(changes)
+        self._lease_handover.proposed()
+        hurry = (
+            self._catalogue_sync.awaited
+            or self._backup_waits.awaited
+            or bool(self._waiting_to_lead)
+        )
+        writes = self.core.end(hurry=hurry)
+        self._catalogue_sync.learn()
+        self._metadata_lists.announce()
+        for answered in self.engine.answers():
+            self._commit_gate.add(answered)
+        return writes
+
+    def _end_alone(self) -> list[Change]:
+        """Ends the round of a single-node cluster: the node's own write commits the changes."""
+        changes = self.engine.end()
+        self.engine.take_barriers()
+        self.engine.state.became_ready.clear()
+        writes = self.core.end()
+        self._commit_gate.ready += self.engine.answers()
+        return changes + writes if writes else changes
+
+    def deliver(self) -> StepOutput:
+        """Returns the messages and answers that may be sent now that the round is on disk."""
+        answers: list[Answered] = []
+        for answered in self._commit_gate.take():
+            to = answered.to
+            if isinstance(to, Inner):
+                self._operations.answered(to, (answered.answer, answered.payload))
+            elif isinstance(to, PeerCaller):
+                reply = PeerReply(to.rid, answered.answer, list(answered.payload))
+                self._sends.append((to.node, reply))
+            else:
+                answers.append(answered)
+        sends = self.core.take_sends() + self._sends
+        self._sends = []
+        return StepOutput(sends, answers)
+
+    # --- a round of one push --------------------------------------------------------------
+
+    def start_single_push(
+        self, now: int, request: wire.Push, payload: Sequence[bytes]
+    ) -> SinglePush | None:
+        """Starts a round that consists of one push; returns the changes to write, and the answer to
+        send after the write.
+
+        Only for a node that is its whole cluster and has no other work (`next_due` was called since
+        the last round). After the answer, `enter` ends the round. None: nothing has happened, run
+        an ordinary round.
+        """
+        if (
+            now >= self._idle_until
+            or not self._single
+            or self.core.changed_partitions
+            or len(payload) != 1
+        ):
+            return None
+        return self.engine.start_single_push(now, request, payload[0])
+
+    def enter(self, single_push: SinglePush) -> None:
+        self._idle_until = 0
+        self.engine.enter(single_push)
+
+    def next_due(self) -> int:
+        """The time at which the node core has work to do without a request."""
+        due = self._next_due()
+        self._idle_until = 0 if self._operations.under_way else due
+        return due
+
+    def _next_due(self) -> int:
+        busy = self._operations.busy or self._catalogue_sync.due or self._backup_waits.awaited
+        if busy or self._lease_handover.due or self._can_lead():
+            return self.now
+        soonest = min(self.core.next_due(), self.engine.next_due())
+        if (due := self._reconciler.next_due()) is not None and due < soonest:
+            soonest = due
+        if self._single and not self._operations.under_way:
+            return soonest
+        if (due := self._metadata_lists.next_due()) is not None and due < soonest:
+            soonest = due
+        if (
+            self.popping.prefetched.bytes
+            and (kept := self.popping.prefetched.next_due()) is not None
+        ):
+            soonest = min(soonest, kept)
+        if self._operations.under_way and (due := self._operations.next_due()) is not None:
+            soonest = min(soonest, due)
+        return soonest
+
+    def introduce(self) -> None:
+        """Publishes this node's addresses to the other members, if the view has other addresses."""
+        known = self._introduced == (self.me, self.view.version)
+        if self.me is not None and not known and introduce(self.core, self.me):
+            self._introduced = self.me, self.view.version
+
+    def _return_prefetched(self) -> None:
+        """Returns prefetched messages that no client has popped in time."""
+        for (_, queue), receipts in self.popping.prefetched.overdue(self.now).items():
+            self.return_lent(wire.Nack(queue, receipts, counted=False))
+
+    def return_lent(self, nack: wire.Nack) -> None:
+        """Returns leased messages that no client has seen to the primaries of their partitions."""
+        self.run_operation(self._lease_handover.returning(fanout.settle(self, nack, ())))
+
+    def retire(self, *, hurry: bool = False) -> Handover:
+        """Hands over before this node stops: see ``dht.rebalancer`` and ``lease_handover``."""
+        self.popping.prefetched.closed = True
+        self._lease_handover.stop()
+        left = self.core.retire(hurry=hurry)
+        if left is not Handover.DONE and self._lease_handover.recording:
+            return Handover.RECORDING
+        busy = self._lease_handover.returns or self.popping.prefetched.bytes
+        return max(left, Handover.MOVING) if busy else left
+
+    def drain(self) -> None:
+        """Ends all waits, because the node is stopping."""
+        self.engine.drain()
+        self._metadata_lists.drain()
+        self.popping.prefetched.closed = True
+        self._operations.end_all(wire.Failure("SHUTTING_DOWN", "the node is stopping", True))
+
+    def close(self) -> None:
+        self.engine.close()
+
+    # --- leadership of partitions ---------------------------------------------------------
+
+    @property
+    def single(self) -> bool:
+        """True if this node is its whole cluster and no operation is under way: then every answer
+        rests only on the node's own writes, in their order."""
+        return self._single and not self._operations.under_way
+
+    @property
+    def led(self) -> Set[int]:
+        return self._led.keys()
+
+    @property
+    def leads(self) -> int:
+        """The number of partitions that this node serves."""
+        return len(self._led)
+
+    @property
+    def holds(self) -> int:
+        """The number of partitions with a copy on this node, led partitions included."""
+        return sum(place.holds(self.node) for place in self.view.places)
+
+    def _own(self) -> None:
+        """Abandons partitions that other nodes may have changed; adopts newly led partitions."""
+        core = self.core
+        alone = len(self.view.members) < 2
+        if self._alone and not alone:
+            self.engine.drain()  # a pop parked here would miss messages on other nodes
+        self._alone = alone
+        # The log, if any, must be applied first: its entries would overwrite direct writes.
+        ready = alone and core.all_settled and not self._deferred
+        self._single = ready and len(self._led) > core.catalogue
+        if not core.changed_partitions and not self._waiting_to_lead:
+            self._catalogue_sync.reload()
+            return
+        changed, core.changed_partitions = core.changed_partitions, set()
+        gone = {p for p in changed if p in self._led and self._is_lost(p)}
+        if gone:
+            self._abandon(gone)
+        self._catalogue_sync.reload()
+        self._waiting_to_lead |= {p for p in changed if core.replicas[p].serving}
+        self._waiting_to_lead -= self._led.keys()
+        if self._waiting_to_lead:
+            new = {p for p in self._waiting_to_lead if core.serving(p) and core.settled(p)}
+            idle = {p for p in self._waiting_to_lead if not core.serving(p)}
+            self._waiting_to_lead -= new | idle
+            if new:
+                self._adopt(new)
+
+    def _can_lead(self) -> bool:
+        core = self.core
+        return any(core.serving(p) for p in self._waiting_to_lead)
+
+    def _is_lost(self, number: int) -> bool:
+        replica = self.core.replicas[number]
+        return replica.ownership_generation != self._led[number]
+
+    def _abandon(self, gone: set[int]) -> None:
+        unsent = self._commit_gate.remove(gone)
+        self._lease_handover.moved(gone, unsent)
+        for number in gone:
+            del self._led[number]
+            self._deferred.pop(number, None)
+            self.core.pending.drop(number)
+        self.engine.abandon(gone)
+        for answered in unsent:
+            self._commit_gate.fail(answered)
+        if self.core.catalogue in gone:
+            self._catalogue_sync.distrust()
+        self._metadata_lists.moved(
+            wire.Failure("NOT_PRIMARY", "another node keeps this list now", True)
+        )
+
+    def _adopt(self, new: set[int]) -> None:
+        core = self.core
+        if core.catalogue in new:
+            self.engine.load_queues()
+        self.engine.adopt(new)
+        self._led.update({number: core.replicas[number].ownership_generation for number in new})
+        self._metadata_lists.moved(UNKNOWN)
+
+    def _propose(self, changes: list[Change]) -> None:
+        catalogue = self.core.catalogue
+        by_partition: dict[int, list[Change]] = {p: [] for p in self.engine.take_barriers()}
+        for key, value in changes:
+            number = catalogue if key[:1] == b"q" else key[1] << 8 | key[2]
+            found = by_partition.get(number)
+            if found is None:
+                by_partition[number] = [(key, value)]
+            else:
+                found.append((key, value))
+        for number in [p for p in self._deferred if self.core.serving(p)]:
+            later = list(self._deferred.pop(number).items())
+            by_partition[number] = later + by_partition.get(number, [])
+        for number, own in by_partition.items():
+            if number not in self._led:
+                continue  # changed while this node led; another node leads now
+            if self.core.serving(number):
+                self.core.propose(number, own)
+            else:
+                self._defer(number, own)
+
+    def _defer(self, number: int, changes: list[Change]) -> None:
+        """Between two epochs that this node leads: keeps the changes for the next epoch."""
+        self._deferred.setdefault(number, {}).update(changes)
+        puts = [(key, value) for key, value in changes if value is not None]
+        deletes = [key for key, value in changes if value is None]
+        self.core.pending.add(number, _LATER, Changes(puts, deletes, []))
+
+    # --- services for operations -------------------------------------------------------------
+
+    def send(self, to: str, message: PeerRequest | PeerReply) -> None:
+        self._sends.append((to, message))
+
+    def forward(self, to: str, request: wire.AnyRequest, caller: PeerCaller) -> None:
+        """Forwards a request to another node, which answers the caller in place of this node."""
+        self._operations.forward(to, request, caller)
+
+    def tell_node(self, node: str, word: StockWord) -> None:
+        self._sends.append((node, word))
+
+    def run_operation(self, operation: Operation) -> None:
+        """Runs an operation of this node itself, without a caller."""
+        self._operations.start(operation, None, self.now + LIFE_US)
+
+    def tell(self, to: object, answer: wire.AnyAnswer, payload: Sequence[bytes]) -> None:
+        """Sends the result of an operation to the caller."""
+        if isinstance(to, PeerCaller):
+            self._sends.append((to.node, PeerReply(to.rid, answer, list(payload))))
+        elif to is not None:
+            self._commit_gate.ready.append(Answered(to, answer, payload))

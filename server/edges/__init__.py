@@ -1,0 +1,1 @@
+"""The node's network interfaces: ZMTP, gRPC, HTTP, and the peer connections."""

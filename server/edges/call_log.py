@@ -1,0 +1,113 @@
+"""The log of gRPC calls: an id for each call, its result and its duration.
+
+A call's id is the caller's own ``x-request-id`` or a random one, and is returned in the trailing
+metadata, so that a line in a client's log leads to the line in the node's. Only failed or slow
+calls are logged, at a limited number of lines per second: a client in an endless loop must not fill
+the disk of the queues. A log belongs to one event loop; any thread may read the counts.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+import time
+from typing import Any, Final
+
+import grpc
+
+from weft.errors import WeftError
+from weft.server.observability.histogram import Histogram
+from weft.server.observability.log import Field, fields
+
+log = logging.getLogger(__name__)
+
+REQUEST_ID: Final = "x-request-id"
+#: An id that is longer, or unsafe to print in a log, is replaced.
+_NAME: Final = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
+#: Longer than any fsync of a healthy disk.
+SLOW_S: Final = 1.0
+#: Methods that wait on request: their duration says nothing about the node.
+WAITING: Final = frozenset({"Pop", "Consume"})
+#: Log lines about calls in one second; the next second begins with the number left out.
+LINES_PER_SECOND_MAX: Final = 20
+#: Codes that report a fault of the node, not of the request.
+_OUR_FAULT: Final = frozenset(
+    {"WEFT", "STORAGE", "STORE_DAMAGED", "STORE_LOCKED", "STORE_VERSION", "STORAGE_FULL"}
+)
+OK: Final = "OK"
+#: The client went away, or its deadline passed.
+CANCELLED: Final = "CANCELLED"
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class CallLog:
+    """The call log of one edge."""
+
+    def __init__(self) -> None:
+        #: Calls that ended, by (method, code).
+        self.ended: dict[tuple[str, ...], int] = {}
+        #: Durations by method, without the methods in `WAITING`.
+        self.times: dict[str, Histogram] = {}
+        self.under_way = 0
+        self._second = 0
+        self._lines = 0
+
+    def begin(self, method: str, context: Context) -> LoggedCall:
+        self.under_way += 1
+        return LoggedCall(self, method, _name(context))
+
+    def end(self, call: LoggedCall, code: str, error: WeftError | None) -> None:
+        took_s = time.perf_counter() - call.began
+        self.under_way -= 1
+        key = (call.method, code)
+        self.ended[key] = self.ended.get(key, 0) + 1
+        if call.method not in WAITING:
+            if (times := self.times.get(call.method)) is None:
+                times = self.times[call.method] = Histogram()
+            times.observe(took_s)
+        facts: dict[str, Field] = {"call": call.method, "request": call.name, "code": code}
+        facts["took_ms"] = round(took_s * 1000, 1)
+        if error is not None:
+            level = logging.WARNING if code in _OUR_FAULT else logging.INFO
+            self._say(level, "call refused", facts | {"error": error.message})
+        elif took_s > SLOW_S and call.method not in WAITING:
+            self._say(logging.WARNING, "call was slow", facts)
+
+    def _say(self, level: int, fact: str, facts: dict[str, Field]) -> None:
+        second = int(time.monotonic())
+        if second != self._second:
+            left_out = self._lines - LINES_PER_SECOND_MAX
+            self._second, self._lines = second, 0
+            if left_out > 0:
+                log.warning("calls were not logged", extra=fields(count=left_out))
+        self._lines += 1
+        if self._lines <= LINES_PER_SECOND_MAX:
+            log.log(level, fact, extra=fields(**facts))
+
+
+class LoggedCall:
+    """One call in progress."""
+
+    __slots__ = ("_calls", "began", "method", "name")
+
+    def __init__(self, calls: CallLog, method: str, name: str) -> None:
+        self._calls = calls
+        self.method = method
+        self.name = name
+        self.began = time.perf_counter()
+
+    @property
+    def trailing(self) -> tuple[str, str]:
+        return REQUEST_ID, self.name
+
+    def end(self, code: str, error: WeftError | None = None) -> None:
+        self._calls.end(self, code, error)
+
+
+def _name(context: Context) -> str:
+    for key, value in context.invocation_metadata() or ():
+        if key == REQUEST_ID and isinstance(value, str) and _NAME.fullmatch(value):
+            return value
+    return secrets.token_hex(8)

@@ -1,0 +1,232 @@
+"""Recovery: rebuild the in-memory state of led partitions from the store, partition by partition.
+
+Recovery runs at start, and whenever this node becomes the primary of a partition it followed. Only
+heads are read, never payloads, so recovery time grows with the number of waiting batches. A
+checksum mismatch stops the node with the name of the file: an operator decides, not the node.
+
+A batch of an unknown queue is an *orphan*: either an unfinished sweep after a purge or delete left
+the batch behind, or the queue's catalogue record has not reached this node yet. An orphan is
+garbage only when the catalogue is known to be complete (``delete_orphans``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from weft.persistence import layout
+
+from . import handle, head, hold, lease_records, ledger, message_set, publisher, stage
+from .batch import TouchedBatch
+from .cleanup import drop_ownerless, remove
+from .dedup import SLICE_US, First
+from .handle import COUNT_SHIFT, LSN_SHIFT, PARTITION_SHIFT, STAMP_BITS, STAMP_SHIFT
+from .head import Head, Part
+from .push import admit, admit_all
+from .queue import GENERATION_BITS, created_of
+from .state import DedupEntry, EngineState, PartitionRecord
+
+_decode_partition = msgspec.msgpack.Decoder(PartitionRecord).decode
+_decode_first = msgspec.msgpack.Decoder(First).decode
+
+#: A kind of batches, equal except for name, size and age: the parts of an untouched batch (None if
+#: the queue is unknown), and the list for the handles of ready batches.
+_Kind = tuple[list[Part] | None, list[int]]
+
+
+def adopt(state: EngineState, partitions: set[int]) -> None:
+    state.led |= partitions
+    gathered = _Found()
+    for partition in sorted(partitions - {state.catalogue}):
+        record = state.overlay.read(layout.partition(partition))
+        last = _decode_partition(record).lsn if record is not None else 0
+        state.lsns[partition] = state.lsns_aside[partition] = last
+        _dedup(state, partition)
+        for keeper in (hold, ledger, publisher, stage):
+            keeper.load(state, partition)
+        state.lease_records.load_ended(state, partition)
+        _batches(state, partition, gathered)
+    for (queue_id, priority), handles in gathered.fresh.items():
+        if handles:
+            admit_all(state, state.by_id[queue_id], priority, handles)
+    for queue in state.queues.values():
+        for window in queue.windows.values():
+            window.expire(state.now)
+    if gathered.dead:
+        state.jobs.append(remove(state, gathered.dead))
+    for empty in [each for each in state.holds.by_key.values() if not each.pieces]:
+        if created_of(empty.record.queue) in state.by_created:  # the hold's end was interrupted
+            hold.dissolve(state, empty)
+    owned = {*state.ledgers, *state.apps, *(key[1:] for key in state.fences)}
+    state.ownerless = {created for created, _ in owned if created not in state.by_created}
+    if state.catalogue in state.led:
+        delete_orphans(state)
+
+
+def delete_orphans(state: EngineState) -> None:
+    dead: list[TouchedBatch] = []
+    for partition in {
+        handle.partition(b.handle) for each in state.orphans.values() for b, _ in each
+    }:
+        lease_records.discard_unknown(state, partition)
+    for orphans in state.orphans.values():
+        for batch, part in orphans:
+            del batch.parts[part.first]
+            batch.purged |= message_set.of_range(part.first, part.count)
+            if batch.gone:
+                del state.touched[handle.key(batch.handle)]
+                dead.append(batch)
+            else:
+                state.changed(batch)
+    state.orphans.clear()
+    state.stray_pushes.clear()
+    drop_ownerless(state)
+    state.ownerless.clear()
+    if dead:
+        state.jobs.append(remove(state, dead))
+
+
+def _dedup(state: EngineState, partition: int) -> None:
+    for key, _ in _scan(state, layout.DEDUP, partition):
+        _, expires, created, producer, batch = layout.unpack_dedup(key)
+        if (owner := state.by_created.get(created)) is not None:
+            owner.window(partition, state.partitions).restore(expires, producer, batch)
+        else:
+            pushed = DedupEntry(partition, expires, producer, batch)
+            state.stray_pushes.setdefault(created, []).append(pushed)
+    for key, record in _scan(state, layout.DEDUP_KEY, partition):
+        _, expires, created, name = layout.unpack_dedup_key(key)
+        first = _decode_first(record)
+        if (owner := state.by_created.get(created)) is not None:
+            owner.window(partition, state.partitions).restore_key(expires, name, first)
+        else:
+            pushed = DedupEntry(
+                partition, expires, first.producer, first.batch, name, first.messages
+            )
+            state.stray_pushes.setdefault(created, []).append(pushed)
+
+
+class _Found:
+    """Data collected from the heads of several partitions, to process each batch cheaply."""
+
+    def __init__(self) -> None:
+        self.dead: list[TouchedBatch] = []
+        self.fresh: dict[tuple[int, int], list[int]] = {}  # (queue id, priority) -> handles
+        self.kinds: dict[tuple[int, int, int], _Kind] = {}  # by queue id, priority and count
+        #: Queue id -> the oldest stamp in the queue's dedup window.
+        self.horizons: dict[int, int] = {}
+
+
+def _batches(state: EngineState, partition: int, gathered: _Found) -> None:
+    """Loads the heads of a partition. Restart time is dominated by the loop below, which runs once
+    per waiting batch and therefore avoids function calls."""
+    now, last_stamp = state.now, state.last_stamp
+    decode, unpack_batch = head.decode, layout.unpack_batch
+    fresh, kinds, horizons = gathered.fresh, gathered.kinds, gathered.horizons
+    lent = lease_records.load(state, partition)
+    #: Pushes within the dedup window: (queue id, slice, producer) -> batches.
+    seen: dict[tuple[int, int, int], list[int]] = {}
+    for key, data in _scan(state, layout.HEAD, partition):
+        found = decode(data)
+        _, lsn = unpack_batch(key)
+        stamp, queue_id, count = found.stamp, found.queue, found.count
+        if stamp > last_stamp:
+            last_stamp = stamp
+        horizon = horizons.get(queue_id)
+        if horizon is None:
+            horizon = horizons[queue_id] = _horizon(state, queue_id)
+        if stamp >= horizon:
+            pushed = queue_id, (stamp + now - horizon) // SLICE_US, found.producer
+            batches = seen.get(pushed)
+            if batches is None:
+                batches = seen[pushed] = []
+            batches.append(found.batch)
+            if found.dedup_key is not None:
+                _restore_key(state, partition, found, pushed[1])
+        place = queue_id, found.priority, count
+        kind = kinds.get(place)
+        if kind is None:
+            parts = [Part(0, count, queue_id)] if queue_id in state.by_id else None
+            kind = kinds[place] = parts, fresh.setdefault(place[:2], [])
+        if lsn in lent:
+            batch = TouchedBatch.load(partition, lsn, found)
+            lease_records.restore(state, batch, lent.pop(lsn))
+            _restore(state, batch, gathered.dead)
+        elif found.parts == kind[0] or _is_ready(state, partition, lsn, found, gathered.dead):
+            kind[1].append(
+                stamp << STAMP_SHIFT
+                | partition << PARTITION_SHIFT
+                | lsn << LSN_SHIFT
+                | count << COUNT_SHIFT
+                | found.size
+            )
+    for records in lent.values():  # leases of removed batches
+        lease_records.discard(state, partition, records)
+    state.last_stamp = last_stamp
+    for (queue_id, expires, producer), batches in seen.items():
+        owner = state.by_created[created_of(queue_id)].window(partition, state.partitions)
+        owner.restore_many(expires, producer, batches)
+
+
+def _horizon(state: EngineState, queue_id: int) -> int:
+    """The oldest stamp in a queue's dedup window; above every stamp if there is no window."""
+    queue = state.by_created.get(created_of(queue_id))
+    if queue is None or not queue.settings.dedup_window_ms:
+        return 1 << STAMP_BITS
+    return state.now - queue.settings.dedup_window_ms * 1000
+
+
+def _restore_key(state: EngineState, partition: int, found: Head, expires: int) -> None:
+    assert found.dedup_key is not None
+    first = First(found.producer, found.batch, found.count)
+    owner = state.by_created[created_of(found.queue)].window(partition, state.partitions)
+    owner.restore_key(expires, found.dedup_key, first)
+
+
+def _is_ready(
+    state: EngineState, partition: int, lsn: int, found: Head, dead: list[TouchedBatch]
+) -> bool:
+    """Handles an unusual batch; returns True if the batch is untouched and ready after all."""
+    queue, parts = state.by_id.get(found.queue), found.parts
+    whole = len(parts) == 1 and parts[0].count == found.count and parts[0].queue == found.queue
+    if queue is None or not whole or parts[0].deliveries or parts[0].hold:
+        _restore(state, TouchedBatch.load(partition, lsn, found), dead)
+        return False
+    if parts[0].due > state.now:
+        admit(state, queue, partition, lsn, found)
+        return False
+    return True
+
+
+def _restore(state: EngineState, batch: TouchedBatch, dead: list[TouchedBatch]) -> None:
+    """Restores a touched batch, or a batch of an unknown queue."""
+    parts, batch.parts = batch.parts, {}
+    for part in parts.values():
+        queue = state.by_id.get(part.queue)
+        if queue is not None:
+            state.wait(queue, batch, part)
+        elif not _dead(state, part):
+            batch.parts[part.first] = part
+            state.orphans.setdefault(part.queue, []).append((batch, part))
+        else:
+            batch.purged |= message_set.of_range(part.first, part.count)
+    if batch.gone:
+        dead.append(batch)
+        return
+    if len(batch.parts) == len(parts) and state.is_set_aside(batch):
+        return
+    state.touched[handle.key(batch.handle)] = batch
+    if len(batch.parts) < len(parts):
+        state.changed(batch)
+
+
+def _dead(state: EngineState, part: Part) -> bool:
+    """True if a part's queue was certainly purged after the part was written."""
+    known = state.by_created.get(created_of(part.queue))
+    generation = part.queue & ((1 << GENERATION_BITS) - 1)
+    return known is not None and generation < known.generation
+
+
+def _scan(state: EngineState, kind: bytes, partition: int) -> Iterator[tuple[bytes, bytes]]:
+    return state.overlay.scan(*layout.partition_range(kind, partition))

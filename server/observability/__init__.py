@@ -1,0 +1,1 @@
+"""Metrics, health, logs and statistics of a node."""

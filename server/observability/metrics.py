@@ -1,0 +1,253 @@
+"""Metrics: a node's stats in Prometheus format.
+
+This is a *pull* collector without counters of its own: for each scrape it receives the stats that
+the node has anyway (`node_stats.py`, `histogram.py`, `edges/call_log.py`) and names them. The hot
+path pays for two clock readings and one search in a short list per round, and nothing per message.
+
+Every metric is declared in one of the tables below, so that the dashboards, the alerts and the
+table in docs/operations.md can be compared with the code. ``CLUSTER`` holds the metrics of the
+cluster: each is exported if the node's ``cluster_figures`` has a function under the metric's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from typing import Final, NamedTuple
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from weft.server.edges.call_log import CallLog
+
+from .histogram import Histogram
+from .node_stats import OTHER, NodeStats
+
+COUNTER: Final = "counter"
+GAUGE: Final = "gauge"
+HISTOGRAM: Final = "histogram"
+
+
+class Family(NamedTuple):
+    """One metric; a counter's name ends with _total here as on the wire."""
+
+    name: str
+    kind: str
+    help: str
+    labels: tuple[str, ...] = ()
+
+    def exposed(self) -> tuple[str, ...]:
+        """The names of the metric's series."""
+        if self.kind == HISTOGRAM:
+            return tuple(self.name + suffix for suffix in ("_bucket", "_sum", "_count"))
+        return (self.name,)
+
+
+#: By the field of `wire.QueueInfo`; each has the label ``queue``.
+QUEUE: Final[dict[str, Family]] = {
+    "pushed": Family("weft_pushed_messages_total", COUNTER, "Messages stored."),
+    "delivered": Family("weft_delivered_messages_total", COUNTER, "Messages lent by pops."),
+    "acked": Family("weft_acked_messages_total", COUNTER, "Messages acked."),
+    "dead_lettered": Family(
+        "weft_dead_lettered_messages_total", COUNTER, "Messages moved to the dead letter queue."
+    ),
+    "expired_leases": Family(
+        "weft_lease_expired_messages_total", COUNTER, "Messages whose lease ran out un-acked."
+    ),
+    "duplicates": Family(
+        "weft_duplicate_pushes_total", COUNTER, "Batches recognised as stored before."
+    ),
+    "ready": Family("weft_ready_messages", GAUGE, "Messages that a pop would get now."),
+    "leased": Family("weft_leased_messages", GAUGE, "Messages in flight: lent, not yet acked."),
+    "delayed": Family("weft_delayed_messages", GAUGE, "Messages that wait for their time."),
+    "bytes": Family("weft_queue_bytes", GAUGE, "Bytes of the queue's batches."),
+    "oldest_ms": Family("weft_oldest_ready_seconds", GAUGE, "Age of the oldest ready message."),
+    "waiting_pops": Family("weft_waiting_pops", GAUGE, "Pops that wait for a message."),
+}
+
+#: By the field of `wire.StatusInfo`.
+NODE: Final[dict[str, Family]] = {
+    "uptime_ms": Family("weft_uptime_seconds", GAUGE, "Time since the node started."),
+    "queues": Family("weft_queues", GAUGE, "Queues that exist."),
+    "store_bytes": Family("weft_store_bytes", GAUGE, "Bytes of the store's files."),
+    "free_bytes": Family("weft_disk_free_bytes", GAUGE, "Free bytes on the data's disk."),
+    "reserve_bytes": Family(
+        "weft_disk_reserve_bytes", GAUGE, "Free bytes below which pushes are refused."
+    ),
+    "commits": Family("weft_commits_total", COUNTER, "Rounds that wrote to the store."),
+    "peer_messages": Family("weft_peer_messages_total", COUNTER, "Messages said to other nodes."),
+    "peer_pings": Family(
+        "weft_peer_pings_total", COUNTER, "Messages to other nodes that go out in any case: pings."
+    ),
+    "peer_bytes": Family("weft_peer_bytes_total", COUNTER, "Bytes said to other nodes."),
+    "searches": Family(
+        "weft_searches_total", COUNTER, "Searches over the nodes, for pops of plain clients."
+    ),
+    "hops": Family("weft_hops_total", COUNTER, "Questions of these searches that left the node."),
+    "stolen": Family(
+        "weft_stolen_messages_total", COUNTER, "Messages taken from other nodes ahead of a pop."
+    ),
+    "stolen_returned": Family(
+        "weft_stolen_returned_messages_total", COUNTER, "Stolen messages returned without a pop."
+    ),
+}
+
+INFO: Final = Family(
+    "weft_node_info", GAUGE, "Always 1; says which node this is.", ("node", "version", "durability")
+)
+FULL: Final = Family("weft_disk_at_reserve", GAUGE, "1 while pushes are refused for lack of disk.")
+ROUND: Final = Family(
+    "weft_round_seconds", HISTOGRAM, "A round of the node's thread that had something to do."
+)
+FSYNC: Final = Family(
+    "weft_fsync_seconds", HISTOGRAM, "A round's synced write; none with durability os."
+)
+CALLS: Final = Family(
+    "weft_grpc_calls_total", COUNTER, "gRPC calls that ended.", ("method", "code")
+)
+CALL_TIMES: Final = Family(
+    "weft_grpc_call_seconds", HISTOGRAM, "gRPC calls but Pop and Consume, which wait.", ("method",)
+)
+UNDER_WAY: Final = Family("weft_grpc_calls_under_way", GAUGE, "gRPC calls that have not ended.")
+CONNECTIONS: Final = Family(
+    "weft_connections", GAUGE, "Open connections to each of the node's ports.", ("port",)
+)
+
+#: Metrics of the cluster, by name; exported if the node has a function for the name.
+CLUSTER: Final[dict[str, Family]] = {
+    family.name: family
+    for family in (
+        Family(
+            "weft_cluster_state",
+            GAUGE,
+            "1 for the state of the cluster as this node sees it, 0 for the other states.",
+            ("state",),
+        ),
+        Family(
+            "weft_nodes_that_may_fail",
+            GAUGE,
+            "Nodes, whichever, that may fail now without loss of service, or of messages.",
+            ("without_loss_of",),
+        ),
+        Family(
+            "weft_blocked_partitions",
+            GAUGE,
+            "Partitions that cannot be served before a dead node is back, as this node sees it.",
+        ),
+        Family("weft_cluster_nodes", GAUGE, "Members of the view by state.", ("state",)),
+        Family("weft_view_version", GAUGE, "Version of the view that this node holds."),
+        Family("weft_partitions", GAUGE, "Partitions by this node's role in them.", ("role",)),
+        Family(
+            "weft_under_replicated_partitions",
+            GAUGE,
+            "Partitions led by this node with fewer copies than min_sync.",
+        ),
+        Family(
+            "weft_replication_lag_entries",
+            GAUGE,
+            "Log entries that a follower of this node's partitions is behind.",
+            ("follower",),
+        ),
+    )
+}
+
+#: Exported by prometheus-client's own collector of the process.
+PROCESS: Final = (
+    "process_resident_memory_bytes", "process_virtual_memory_bytes", "process_cpu_seconds_total",
+    "process_start_time_seconds", "process_open_fds", "process_max_fds",
+)  # fmt: skip
+
+FAMILIES: Final = (
+    *QUEUE.values(), *NODE.values(), INFO, FULL, ROUND, FSYNC, CALLS, CALL_TIMES, UNDER_WAY,
+    CONNECTIONS, *CLUSTER.values(),
+)  # fmt: skip
+#: Series that a query may name.
+EXPOSED: Final = frozenset(name for family in FAMILIES for name in family.exposed()) | {*PROCESS}
+
+
+class Metrics(Collector):
+    """The collector of one node. Used by one thread."""
+
+    def __init__(
+        self,
+        rounds: Histogram,
+        fsyncs: Histogram,
+        calls: CallLog,
+        connections: Callable[[], dict[str, int]],
+    ) -> None:
+        self._rounds = rounds
+        self._fsyncs = fsyncs
+        self._calls = calls
+        self._connections = connections
+        self._figures: NodeStats | None = None
+        #: Last exported counters of the sum of unlabelled queues.
+        self._said: dict[str, float] = {}
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self)
+        ProcessCollector(registry=self._registry)
+
+    def render(self, node_stats: NodeStats, accept: str) -> tuple[str, bytes]:
+        """(content type, text) in the format that the reader prefers."""
+        self._figures = node_stats
+        encode, content_type = choose_encoder(accept)
+        return content_type, encode(self._registry)
+
+    def collect(self) -> Iterator[Metric]:
+        node_stats = self._figures
+        if node_stats is None:
+            return
+        yield from self._of_queues(node_stats)
+        yield from _of_node(node_stats)
+        yield _histogram(ROUND, {(): self._rounds})
+        yield _histogram(FSYNC, {(): self._fsyncs})
+        yield _plain(CALLS, {**self._calls.ended})
+        yield _histogram(CALL_TIMES, {(m,): t for m, t in list(self._calls.times.items())})
+        yield _plain(UNDER_WAY, {(): self._calls.under_way})
+        yield _plain(CONNECTIONS, {(port,): n for port, n in self._connections().items()})
+        for name, values in node_stats.cluster.items():
+            yield _plain(CLUSTER[name], dict(values))
+
+    def _of_queues(self, node_stats: NodeStats) -> Iterator[Metric]:
+        for name, family in QUEUE.items():
+            scale = 1000 if name.endswith("_ms") else 1
+            values: dict[tuple[str, ...], float] = {}
+            for queue in node_stats.queues:
+                value = getattr(queue, name) / scale
+                if queue.name == OTHER and family.kind == COUNTER:
+                    # A queue that is deleted, or gets a label, takes its count out of the sum. A
+                    # counter that decreases looks like a restart, and its whole value would count
+                    # as new.
+                    value = self._said[name] = max(value, self._said.get(name, 0))
+                values[(queue.name,)] = value
+            yield _plain(family._replace(labels=("queue",)), values)
+
+
+def _of_node(node_stats: NodeStats) -> Iterator[Metric]:
+    status = node_stats.status
+    for name, family in NODE.items():
+        scale = 1000 if name.endswith("_ms") else 1
+        yield _plain(family, {(): getattr(status, name) / scale})
+    yield _plain(INFO, {(status.node, version("weft"), status.durability): 1})
+    yield _plain(FULL, {(): float(node_stats.full)})
+
+
+def _plain(family: Family, values: dict[tuple[str, ...], float]) -> Metric:
+    make = CounterMetricFamily if family.kind == COUNTER else GaugeMetricFamily
+    metric = make(family.name, family.help, labels=family.labels)
+    for labels, value in values.items():
+        metric.add_metric(labels, value)
+    return metric
+
+
+def _histogram(family: Family, timings: dict[tuple[str, ...], Histogram]) -> Metric:
+    metric = HistogramMetricFamily(family.name, family.help, labels=family.labels)
+    for labels, timing in timings.items():
+        metric.add_metric(labels, timing.cumulative(), timing.sum_s)
+    return metric

@@ -1,0 +1,1 @@
+"""Tokens, access checks, quotas, TLS, keys and the audit log of a node."""

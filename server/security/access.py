@@ -1,0 +1,232 @@
+"""Access control: one function decides, for every path, which principal may use which verb.
+
+A client presents a *token*. The token belongs to a *principal* with *grants*: a permission and a
+pattern of names, ``push:orders.*``. Without a matching grant access is denied. `allow` alone maps a
+verb to its permission; gRPC and ZeroMQ both call `Access.check`, and a verb missing from the table
+is denied, so a new verb cannot be forgotten.
+
+| permission | lets                                                                    |
+|------------|-------------------------------------------------------------------------|
+| push       | push to the queue                                                       |
+|            | (stage, publish and abort are pushes)                                   |
+| consume    | pop, peek, ack, nack, extend and cancel; subscriptions                  |
+| admin      | create, update, delete, purge and redrive the queue, back it up and     |
+|            | restore it; release and delete subscriptions; with ``*`` the whole      |
+|            | cluster, join and leave                                                 |
+| watch      | list queues and read the stats, of names that the pattern covers        |
+| table      | every verb of the hash table, by key                                    |
+
+Any valid token may read the cluster's members (a client needs them to connect) and a node's status;
+any grant on a queue allows describing the queue.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Final, Protocol
+
+from weft.errors import InvalidArgument, PermissionDenied, Unauthenticated
+from weft.proto import pipelines, wire
+
+PERMISSIONS: Final = ("push", "consume", "admin", "watch", "table")
+#: Characters of names, and ``*``, which stands for any number of them, also none.
+_PATTERN: Final = re.compile(r"[A-Za-z0-9._*:/-]{1,80}")
+
+#: The permission that a verb needs on its queue or key.
+_NEEDS: Final[dict[type, str]] = {
+    wire.Push: "push",
+    wire.Pop: "consume",
+    wire.Peek: "consume",
+    wire.Ack: "consume",
+    wire.Nack: "consume",
+    wire.Extend: "consume",
+    wire.Cancel: "consume",
+    pipelines.OpenSubscription: "consume",
+    pipelines.Reserve: "consume",
+    pipelines.DescribeReservation: "consume",
+    pipelines.ReadReserved: "consume",
+    pipelines.AckThrough: "consume",
+    pipelines.Heartbeat: "consume",
+    pipelines.ReleaseAll: "admin",
+    pipelines.DeleteSubscription: "admin",
+    pipelines.StageBatch: "push",
+    pipelines.CloseStage: "push",
+    pipelines.Publish: "push",
+    pipelines.Abort: "push",
+    pipelines.LastPublished: "push",
+    wire.CreateQueue: "admin",
+    wire.UpdateQueue: "admin",
+    wire.DeleteQueue: "admin",
+    wire.PurgeQueue: "admin",
+    wire.Redrive: "admin",
+    wire.Snapshot: "admin",
+    wire.Restore: "admin",
+    wire.Insert: "table",
+    wire.Lookup: "table",
+    wire.Remove: "table",
+    wire.Append: "table",
+    wire.CompareAndSwap: "table",
+}
+#: Verbs allowed by any grant on the queue.
+_FIGURES: Final = (
+    wire.DescribeQueue, wire.Where, pipelines.DescribeSubscription, pipelines.ListSubscriptions,
+)  # fmt: skip
+#: Verbs of the data path, each about one queue: `Access` caches positive decisions for them.
+_OFTEN: Final = frozenset({wire.Push, wire.Pop, wire.Ack, wire.Nack, wire.Extend})
+#: Size of the decision cache; a full cache is cleared.
+ALLOWED_MAX: Final = 4_096
+#: Verbs allowed to any principal.
+_FOR_ALL: Final = (wire.GetView, wire.Status, wire.ClusterStatus, wire.StopWaiting)
+#: Verbs that need ``admin:*``.
+_FOR_OPERATORS: Final = (wire.Join, wire.Leave, wire.Recover)
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    permission: str
+    pattern: str
+
+    @classmethod
+    def parse(cls, text: str) -> Grant:
+        permission, colon, pattern = text.partition(":")
+        if permission not in PERMISSIONS or not colon or not _PATTERN.fullmatch(pattern):
+            raise InvalidArgument(
+                f"a grant is PERMISSION:PATTERN, as push:orders.*, with a permission of "
+                f"{', '.join(PERMISSIONS)}, not {text[:100]!r}"
+            )
+        return cls(permission, pattern)
+
+    def __str__(self) -> str:
+        return f"{self.permission}:{self.pattern}"
+
+    def names(self, name: str) -> bool:
+        return fnmatchcase(name, self.pattern)
+
+    def covers(self, prefix: str) -> bool:
+        """True if the grant covers every name with the prefix."""
+        start, star, rest = self.pattern.partition("*")
+        return bool(star) and not rest and prefix.startswith(start)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Quotas of a token at each node; 0 for no limit. See ``quota``."""
+
+    #: Messages, and bytes of messages, pushed in a second.
+    rate: int = 0
+    bytes_rate: int = 0
+    #: Queues covered by the token's admin grants.
+    queues: int = 0
+
+    @property
+    def on_pushes(self) -> bool:
+        return bool(self.rate or self.bytes_rate)
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    name: str
+    grants: tuple[Grant, ...]
+    limits: Limits = Limits()
+
+
+class TokenLookup(Protocol):
+    """Maps a token to its principal; None for an invalid token. Called from several threads.
+
+    The lookup returns the same object for as long as nothing about the principal has changed.
+    """
+
+    def principal(self, token: str) -> Principal | None: ...
+
+
+def allow(principal: Principal, verb: type, name: str) -> bool:
+    """True if the principal may use the verb on the queue, key or prefix of the given name."""
+    grants = principal.grants
+    if (needs := _NEEDS.get(verb)) is not None:
+        return any(grant.permission == needs and grant.names(name) for grant in grants)
+    if verb in _FIGURES:
+        return any(grant.permission != "table" and grant.names(name) for grant in grants)
+    if verb is wire.ListQueues:
+        return any(g.permission in ("watch", "admin") and g.covers(name) for g in grants)
+    if verb in _FOR_OPERATORS:
+        return any(grant.permission == "admin" and grant.pattern == "*" for grant in grants)
+    return verb in _FOR_ALL
+
+
+class Access:
+    """The access checks of one node."""
+
+    def __init__(self, tokens: TokenLookup) -> None:
+        self._tokens = tokens
+        #: Cache of positive decisions. The principal is looked up each time: a token that was
+        #: revoked, has expired or has other grants yields None or another object.
+        self._allowed: dict[tuple[str, type, str], Principal] = {}
+
+    def check(self, token: str, request: wire.AnyRequest) -> Principal:
+        """Returns the principal. Raises Unauthenticated or PermissionDenied, before any change."""
+        # Inlines `_known`: every request passes here.
+        principal = self._tokens.principal(token) if token else None
+        if principal is None:
+            raise _unknown(token)
+        verb = type(request)
+        if verb not in _OFTEN:
+            self._check(principal, request)
+            return principal
+        queue: str = request.queue  # type: ignore[union-attr, assignment]
+        key = principal.name, verb, queue
+        if self._allowed.get(key) is not principal:
+            self._check(principal, request)
+            if len(self._allowed) >= ALLOWED_MAX:
+                self._allowed.clear()
+            self._allowed[key] = principal
+        return principal
+
+    def _check(self, principal: Principal, request: wire.AnyRequest) -> None:
+        # Only a consumer of the queue learns that a node has no messages left.
+        as_consumer = isinstance(request, wire.Where) and request.fallen
+        verb = wire.Pop if as_consumer else type(request)
+        for name in _names(request):
+            if not allow(principal, verb, name):
+                raise PermissionDenied(
+                    f"{principal.name} may not {verb.__name__} {name[:100]!r}: ask for a token "
+                    "with such a grant (weft token create)"
+                )
+
+    def whose(self, token: str) -> Principal | None:
+        """The token's principal, for the audit log."""
+        return self._tokens.principal(token) if token else None
+
+    def check_figures(self, token: str) -> None:
+        """Checks a reader of the stats of all queues."""
+        principal = self._known(token)
+        if not allow(principal, wire.ListQueues, ""):
+            raise PermissionDenied(f"{principal.name} may not read the figures: grant it watch:*")
+
+    def _known(self, token: str) -> Principal:
+        principal = self._tokens.principal(token) if token else None
+        if principal is None:
+            raise _unknown(token)
+        return principal
+
+
+def _unknown(token: str) -> Unauthenticated:
+    if not token:
+        return Unauthenticated("this node wants a token: connect with token=, or WEFT_TOKEN")
+    return Unauthenticated("the token is unknown, revoked or expired: ask for another")
+
+
+def _names(request: wire.AnyRequest) -> list[str]:
+    """The names that a request concerns; a dead-letter queue counts, since messages move there."""
+    if isinstance(request, wire.ListQueues):
+        return [request.prefix]
+    name = getattr(request, "queue", None)
+    names = [getattr(request, "key", "") if name is None else name]
+    if isinstance(request, wire.CreateQueue):
+        names.append(request.settings.dead_letter or names[0])
+    elif isinstance(request, wire.UpdateQueue):
+        names.append(str(request.changes.get("dead_letter") or names[0]))
+    elif isinstance(request, wire.Restore):
+        names += [part.queue for part in request.kept.parts]
+    return names

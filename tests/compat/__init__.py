@@ -1,0 +1,1 @@
+"""Recordings of earlier versions, read by the present code."""

@@ -1,0 +1,1 @@
+"""Wire transports between processes: ZMTP framing and Noise encryption."""
