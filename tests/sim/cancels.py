@@ -1,8 +1,10 @@
 """Clients that cancel messages, and the invariants of the answers.
 
 22 a message whose cancel was answered with 1 is never lent afterwards; a message whose cancel was
-refused is delivered and acked like any other; and a cancel is answered with 0 only if some client
-has tried to ack or to cancel the message before, or moved it to a dead-letter queue.
+refused is delivered and acked like any other; and the primary answers a cancel with 0 only if some
+client has tried to ack or to cancel the message before, or moved it to a dead-letter queue. A node
+that forwards the cancel of a plain client may answer with 0 after its own first attempt removed the
+message and the answer to that attempt was lost.
 
 A cancel whose answer is lost or ambiguous is repeated, as the Python client does. A message may be
 gone as soon as one attempt to cancel it was not refused.
@@ -77,7 +79,7 @@ class Cancels:
             if not_done:
                 ledger.open_cancels[body] -= 1
             elif answer == wire.Done(0):
-                gone = may_be_gone or body in ledger.given_up
+                gone = may_be_gone or body in ledger.given_up or plain
                 world.checker.that(gone, f"22: {body!r} is said to be gone, and nobody removed it")
 
         def retry() -> None:
