@@ -192,7 +192,7 @@ class MetadataLists:
         words: dict[str, dict[str, int]] = {}
         self._handed -= names
         self._more.clear()
-        for name in names:
+        for name in sorted(names):  # in one order in every process: a simulated run is repeatable
             ready = self._ready(name)
             if ready:
                 self._announced[name] = ready

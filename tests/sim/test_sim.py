@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -36,6 +38,18 @@ def test_kept_seeds(seed: int, whole: bool) -> None:
 def test_a_seed_is_a_run() -> None:
     assert simulate(7).digest == simulate(7).digest
     assert simulate(7).digest != simulate(8).digest
+
+
+def test_a_seed_is_the_same_run_in_every_process() -> None:
+    """No choice of the core may depend on the order of a set of strings."""
+    program = "from tests.sim.run import simulate; print(*(simulate(s).digest for s in (17, 21, 45)))"
+
+    def digests(hash_seed: str) -> bytes:
+        environment = os.environ | {"PYTHONHASHSEED": hash_seed}
+        root = Path(__file__).parents[2]
+        return subprocess.check_output([sys.executable, "-c", program], env=environment, cwd=root)
+
+    assert len({digests(hash_seed) for hash_seed in "0123"}) == 1
 
 
 def test_the_faults_are_real() -> None:
