@@ -3,9 +3,8 @@
 The driver (a node, or a simulator) runs the node core in rounds:
 
 1. ``begin(now)``; then ``handle`` for each client request and ``receive`` for each message of
-   another node; then ``end()``.
-2. The driver writes all changes returned by ``end()`` to the store, atomically and synced.
-3. ``deliver()`` returns the output of the round: messages for nodes, answers for clients.
+   another node; then ``end()``, which returns the round's output as one value (``Ready``).
+2. The driver persists ``Ready.writes``, then sends ``Ready.sends`` and ``Ready.answers``.
 
 The engine holds the partitions led by this node and changes them at once. The changes of a round
 become one log entry per partition. The commit gate (``commit_gate``) holds back an answer until the
@@ -17,7 +16,7 @@ soon as another node may have changed the partition.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
-from typing import Final, NamedTuple
+from typing import Final
 
 from weft.dht.core import PACE, SIZE, Core, Timing
 from weft.dht.log import Changes
@@ -43,6 +42,7 @@ from .membership import introduce
 from .metadata_list import MetadataLists, unfit
 from .operation import LIFE_US, Inner, Operation, PeerCaller
 from .operations import Operations
+from .ready import Ready
 from .reconciler import Reconciler
 from .refusal import not_here, refusal
 from .remote_pop import RemotePop
@@ -51,15 +51,6 @@ from .status import cluster_info, view_info
 
 #: The lsn of deferred changes, which are in no log yet: greater than any lsn in a log.
 _LATER: Final = 1 << 62
-
-
-class StepOutput(NamedTuple):
-    """The output of a round, to be sent once the round is on disk."""
-
-    sends: list[tuple[str, AnyMessage]]
-    answers: list[Answered]
-
-
 _NOT_YET: Final = wire.Failure("UNAVAILABLE", "this node is in no cluster: ask another", True)
 
 
@@ -287,8 +278,12 @@ class NodeCore:
         self.core.full = full
         self.engine.set_full(full)
 
-    def end(self) -> list[Change]:
-        """Ends the round; returns all changes of the round, to be written."""
+    def end(self) -> Ready:
+        """Ends the round; returns everything that the round produced."""
+        writes = self._end()
+        return Ready(writes, *self._outputs())
+
+    def _end(self) -> list[Change]:
         if self._catalogue_sync_view != self.view.version:
             self._catalogue_sync_view = self.view.version
             self._catalogue_sync.view_changed()
@@ -331,8 +326,8 @@ class NodeCore:
         self._commit_gate.ready += self.engine.answers()
         return changes + writes if writes else changes
 
-    def deliver(self) -> StepOutput:
-        """Returns the messages and answers that may be sent now that the round is on disk."""
+    def _outputs(self) -> tuple[list[tuple[str, AnyMessage]], list[Answered]]:
+        """The messages and answers that may be sent once the round is on disk."""
         answers: list[Answered] = []
         for answered in self._commit_gate.take():
             to = answered.to
@@ -345,7 +340,7 @@ class NodeCore:
                 answers.append(answered)
         sends = self.core.take_sends() + self._sends
         self._sends = []
-        return StepOutput(sends, answers)
+        return sends, answers
 
     # --- a round of one push --------------------------------------------------------------
 

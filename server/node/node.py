@@ -358,15 +358,15 @@ class Node:
         for peer in [peer for peer in self._deferred if self._response_budget.hears(peer)]:
             node_core.engine.serve_peer(peer)
         node_core.introduce()
-        changes = node_core.end()
+        changes, sends, answers = node_core.end()
         if node_core.single and (
             self._background_writer.busy or (self._sync and _is_long(changes))
         ):
-            self._write_behind(changes)
+            self._write_behind(changes, sends, answers)
         else:
             self._catch_up()
             took = self._write(changes) if changes else 0.0
-            self._say(*node_core.deliver())
+            self._say(sends, answers)
             if changes:
                 self._count(changes, took)
         if node_core.view.version != self._known_version:
@@ -426,11 +426,15 @@ class Node:
 
     # --- background writes: callers wait, this thread does not ---
 
-    def _write_behind(self, changes: list[Change]) -> None:
+    def _write_behind(
+        self,
+        changes: list[Change],
+        sends: list[tuple[str, AnyMessage]],
+        answers: list[Answered],
+    ) -> None:
         """Gives the round's changes to the background writer, at once or with the next write; the
         answers of the round wait for that write."""
         background_writer = self._background_writer
-        sends, answers = self._node_core.deliver()
         if changes:
             before = background_writer.gathered_bytes
             background_writer.gather(changes, sync=self._is_synced(changes))

@@ -190,9 +190,9 @@ class World:
             touched = (
                 node_core.core.changed_partitions.copy()
             )  # the end of the round may clear and refill this set
-            changes = node_core.end()
-            if changes:
-                self._write(machine, changes)
+            ready = node_core.end()
+            if ready.writes:
+                self._write(machine, ready.writes)
         except StoreDamaged as damage:
             self.damaged(machine, damage)
             return
@@ -200,12 +200,11 @@ class World:
             self.crash(machine)
             return
         self.checker.looked(machine, touched | node_core.core.changed_partitions)
-        out = node_core.deliver()
-        for to, message in out.sends:
+        for to, message in ready.sends:
             if isinstance(message, PeerReply):
                 self.checker.replied(machine, message)
             self._carry(machine.name, to, message)
-        for answered in out.answers:
+        for answered in ready.answers:
             self._deliver(machine, answered)
         self._wake_later(machine, max(node_core.next_due() - machine.skew, self.now + 200))
 
