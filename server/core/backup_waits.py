@@ -47,7 +47,7 @@ class BackupWaits:
         home = self._home
         for request, to, level in waiting:
             if request.partition not in home.led:
-                home.engine.state.answer(to, home.not_here(request.partition))
+                home.engine.answer(to, home.not_here(request.partition))
             elif home.core.replicas[request.partition].applied < level:
                 self._waiting.append((request, to, level))
             else:

@@ -147,7 +147,7 @@ class CatalogueSync:
     def learn(self) -> None:
         """Learns the queues applied in this round; the primary knows them already."""
         core, engine = self._reader.core, self._reader.engine
-        unknown = engine.state.orphans or engine.state.ownerless
+        unknown = bool(engine.unknown_queues)
         if not (core.queues_changed or self._waiting or unknown):
             return
         changed, core.queues_changed = core.queues_changed, []
@@ -157,36 +157,36 @@ class CatalogueSync:
         if self._waiting and not self._behind:
             known = self._known()
             for _, to in [each for each in self._waiting if each[0] <= known]:
-                engine.state.answer(to, wire.Done(known))
+                engine.answer(to, wire.Done(known))
             self._waiting = [each for each in self._waiting if each[0] > known]
         if unknown and not self._deleting_orphans and not self.leads:
             self._deleting_orphans = True
             self._reader.run_operation(self._delete_orphans())
 
     def catch_up(self, request: wire.CatchUp, to: object) -> None:
-        core, state = self._reader.core, self._reader.engine.state
+        core, engine = self._reader.core, self._reader.engine
         number = core.catalogue
         if request.lsn < 0:
             if not self.leads or not core.serving(number):
-                state.answer(to, self._reader.not_here(number))
+                engine.answer(to, self._reader.not_here(number))
             else:
                 # Without a barrier, a primary replaced unknowingly would report its catalogue as
                 # complete.
-                state.barriers.add(number)
-                state.answer(to, wire.Done(self._all()), (), {number})
+                engine.add_barrier(number)
+                engine.answer(to, wire.Done(self._all()), (), {number})
         elif self.leads or (not self._behind and self._known() >= request.lsn):
-            state.answer(to, wire.Done(request.lsn))
+            engine.answer(to, wire.Done(request.lsn))
         else:
             self._waiting.append((request.lsn, to))
 
     def _delete_orphans(self) -> Operation:
         """Deletes records of no known queue, once the catalogue is known to be complete."""
         try:
-            state = self._reader.engine.state
-            unknown = {*state.orphans, *state.ownerless}
+            engine = self._reader.engine
+            unknown = engine.unknown_queues
             said, frames = yield from fanout.known_here(self._cluster)
-            if isinstance(said, wire.Done) and unknown >= {*state.orphans, *state.ownerless}:
-                self._reader.engine.delete_orphans()
+            if isinstance(said, wire.Done) and unknown >= engine.unknown_queues:
+                engine.delete_orphans()
             return said, frames
         finally:
             self._deleting_orphans = False

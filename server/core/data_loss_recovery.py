@@ -4,7 +4,6 @@ the change is safe)."""
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Final, Protocol
 
 from weft.dht import data_loss_recovery
@@ -13,9 +12,7 @@ from weft.dht.data_loss_recovery import Copy
 from weft.dht.planner import holders
 from weft.dht.view import ReplicaSet
 from weft.errors import InvalidArgument, Unavailable, UsageError
-from weft.persistence import layout
 from weft.proto import wire
-from weft.server.engine import head
 from weft.server.engine.engine import Engine
 
 from .operation import Operation, Pause, Question
@@ -38,24 +35,11 @@ def copies(host: RecoveryHost, request: wire.Copies) -> wire.CopiesInfo:
         replica = host.core.replicas.get(number)
         if replica is None or replica.log.end == 0:  # also while a snapshot is being installed
             continue
-        messages, counted = _count(host.engine, number, left)
+        messages, counted = host.engine.count_messages(number, left)
         left -= counted
         epoch = replica.log.epoch_at(replica.log.end)
         found.append(wire.CopyInfo(number, epoch, replica.log.end, messages, left <= 0))
     return wire.CopiesInfo(found)
-
-
-def _count(engine: Engine, number: int, limit: int) -> tuple[dict[str, int], int]:
-    """The number of messages by queue, and the number of batches read."""
-    state, messages, batches = engine.state, Counter[str](), 0
-    for _, data in state.overlay.scan(*layout.partition_range(layout.HEAD, number)):
-        if batches >= limit:
-            break
-        batches += 1
-        for part in head.decode(data).parts:
-            queue = state.by_id.get(part.queue)
-            messages[queue.name if queue is not None else ""] += part.count
-    return dict(messages), batches
 
 
 def recover(host: RecoveryHost, request: wire.Recover) -> Operation:

@@ -19,6 +19,7 @@ happen, so nothing lapses.
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Final, Protocol
 
 from weft.dht.core import Core
@@ -42,6 +43,8 @@ class LeaseHandoverHost(Protocol):
     def engine(self) -> Engine: ...
     @property
     def now(self) -> int: ...
+    @property
+    def led(self) -> Set[int]: ...
     def return_lent(self, nack: wire.Nack) -> None: ...
 
 
@@ -107,8 +110,7 @@ class LeaseHandover:
             lapsed = {n for n, at in self._asked.items() if at < host.now - LAPSE_US}
             self._drop(lapsed)
             host.engine.stop_recording_leases(lapsed)
-        led = host.engine.state.led
-        new = {n for n in self._asked if n not in self._complete_at and n in led}
+        new = {n for n in self._asked if n not in self._complete_at and n in host.led}
         if new:
             host.engine.record_leases(new)
 
@@ -122,7 +124,7 @@ class LeaseHandover:
     def moved(self, gone: set[int], unsent: list[Answered]) -> None:
         """Another node leads these partitions now; the engine still has their leases. Returns the
         messages of unsent answers to the next primaries."""
-        for nack in self._undelivered(gone, unsent):
+        for nack in self._host.engine.undelivered(gone, unsent):
             self._host.return_lent(nack)
         self._drop(gone)
 
@@ -130,18 +132,3 @@ class LeaseHandover:
         for number in numbers:
             self._asked.pop(number, None)
             self._complete_at.pop(number, None)
-
-    def _undelivered(self, gone: set[int], answers: list[Answered]) -> list[wire.Nack]:
-        by_queue: dict[str, list[wire.Receipt]] = {}
-        state = self._host.engine.state
-        leases = state.leases.by_nonce
-        for queue, receipt in state.lease_records.returned(state, gone):
-            by_queue.setdefault(queue, []).append(receipt)
-        for answered in answers:
-            if isinstance(answered.answer, wire.Popped):
-                for lent in answered.answer.lent:
-                    lease = leases.get(lent.nonce)
-                    if lease is not None and lent.partition in gone:
-                        receipt = wire.Receipt(lent.partition, lent.lsn, lent.nonce)
-                        by_queue.setdefault(lease.queue.name, []).append(receipt)
-        return [wire.Nack(queue, each, counted=False) for queue, each in by_queue.items()]

@@ -130,7 +130,7 @@ class MetadataLists:
 
     def moved(self, refusal: wire.Failure) -> None:
         """This node leads other partitions now: refuses callers at lists of other owners."""
-        kept = {queue for queue in self._home.engine.state.queues if self.keeps(queue)}
+        kept = {queue for queue in self._home.engine.queues if self.keeps(queue)}
         for to in self._stock.forget(kept):
             self._answer(to, refusal)
         self._at = 0
@@ -148,45 +148,36 @@ class MetadataLists:
         """Called after a pop. If no message is left, the owner should know now, from the consumer
         or from this node. If messages are left after a pop forwarded by the owner, the owner should
         know, too: the owner counted the announced messages as taken, and others may wait."""
-        queue, state = request.queue, self._home.engine.state
-        if forwarded and self._ready(queue):
+        queue, ready = request.queue, self._home.engine.ready
+        if forwarded and ready.count(queue):
             self._more.add(queue)
-            state.became_ready.add(queue)
+            ready.mark(queue)
             return
-        if queue not in self._announced or self._ready(queue):
+        if queue not in self._announced or ready.count(queue):
             return
-        last = state.answers[-1] if state.answers else None
-        if (
-            request.passes_on
-            and last is not None
-            and last.to == to
-            and isinstance(last.answer, wire.Popped)
-        ):
-            fell = self._home.core.boot, self._number
-            answer = msgspec.structs.replace(last.answer, fell=fell)
-            state.answers[-1] = last._replace(answer=answer)
+        fell = self._home.core.boot, self._number
+        if request.passes_on and ready.report_fall(to, fell):
             self._handed.add(queue)
         else:
-            state.became_ready.add(queue)
+            ready.mark(queue)
 
     def announce(self) -> None:
         """Announces queues that became ready or empty; once in a while, all queues."""
-        core, state = self._home.core, self._home.engine.state
+        core, ready_queues = self._home.core, self._home.engine.ready
         # Repeated announcements go with the pings: no message is sent for them alone.
         pinged = core.ping_at == core.now + core.pace.ping
         again = core.now >= self._at and (pinged or not self._at)
         all_again = again or self._version != core.view.version
-        if not (state.became_ready or all_again or (pinged and self._handed)):
+        if not (ready_queues.changed or all_again or (pinged and self._handed)):
             return
-        became_ready, state.became_ready = state.became_ready, set()
+        changed = ready_queues.take_changed()
         if len(core.view.members) < 2:
             return
         if all_again:
             self._at, self._version = core.now + AGAIN_US, core.view.version
-            names = {name for name, queue in state.queues.items() if queue.ready}
-            names |= self._announced.keys()
+            names = ready_queues.names() | self._announced.keys()
         else:
-            names = {n for n in became_ready if self._is_news(n) or self.keeps(n)}
+            names = {n for n in changed if self._is_news(n) or self.keeps(n)}
             if pinged:
                 names |= self._handed
         words: dict[str, dict[str, int]] = {}
@@ -215,11 +206,10 @@ class MetadataLists:
         )
 
     def _ready(self, name: str) -> int:
-        queue = self._home.engine.state.queues.get(name)
-        return queue.ready if queue is not None and queue.has_some else 0
+        return self._home.engine.ready.count(name)
 
     def _answer(self, to: object, answer: wire.AnyAnswer) -> None:
-        self._home.engine.state.answer(to, answer)
+        self._home.engine.answer(to, answer)
 
 
 def unfit(request: wire.Where) -> str | None:

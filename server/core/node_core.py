@@ -97,7 +97,7 @@ class NodeCore:
         self._reconciler = Reconciler(self)
         self._lease_handover = LeaseHandover(self)
         self.core.ready_to_move = self._lease_handover.ready
-        self.popping = RemotePop(self)
+        self.remote_pop = RemotePop(self)
         self._sends: list[tuple[str, AnyMessage]] = []
         #: This node as a member of the view: addresses and key.
         self.me: Member | None = None
@@ -117,7 +117,7 @@ class NodeCore:
         return self._entropy() % below
 
     def is_ordered(self, queue: str) -> bool | None:
-        known = self.engine.state.queues.get(queue)
+        known = self.engine.queues.get(queue)
         return None if known is None else known.settings.ordered
 
     def outage(self, number: int | None = None) -> str:
@@ -155,7 +155,7 @@ class NodeCore:
             return
         failure = self._unfit(request, payload)
         if failure is not None:
-            self.engine.state.answer(to, failure)
+            self.engine.answer(to, failure)
             return
         if (about := operation_table.MEMBERS.get(kind)) is not None:
             self._operations.start(about(self, request), to, self.now + LIFE_US)
@@ -174,7 +174,7 @@ class NodeCore:
                 self._operations.start(operation, to, self.now + LIFE_US)
                 return
             if plain and isinstance(request, wire.Pop):
-                operation = self.popping.pop(request, payload)
+                operation = self.remote_pop.pop(request, payload)
                 self._operations.start(operation, to, self.now + request.wait_ms * 1000 + LIFE_US)
                 return
         self.direct(request, payload, to)
@@ -212,17 +212,17 @@ class NodeCore:
             return
         failure = refusal(self, request)
         if failure is not None:
-            self.engine.state.answer(to, failure)
+            self.engine.answer(to, failure)
         elif kind is wire.GetView:
-            self.engine.state.answer(to, view_info(self))
+            self.engine.answer(to, view_info(self))
         elif kind is wire.ClusterStatus:
-            self.engine.state.answer(to, cluster_info(self))
+            self.engine.answer(to, cluster_info(self))
         elif isinstance(request, wire.Where):
             self._metadata_lists.where(request, to)
         elif isinstance(request, wire.CatchUp):
             self._catalogue_sync.catch_up(request, to)
         elif isinstance(request, wire.Copies):
-            self.engine.state.answer(to, copies(self, request))
+            self.engine.answer(to, copies(self, request))
         elif isinstance(request, wire.Snapshot) and places(self, request):
             self._backup_waits.ask(request, to)
         else:
@@ -236,7 +236,7 @@ class NodeCore:
         name = getattr(request, "queue", None)
         return (
             name is not None
-            and (name not in self.engine.state.queues or self._catalogue_sync.doubtful)
+            and (name not in self.engine.queues or self._catalogue_sync.doubtful)
             and type(request) is not wire.CreateQueue
             and self.core.catalogue not in self._led
         )
@@ -297,12 +297,12 @@ class NodeCore:
         if self._operations.under_way or self._operations.busy:
             self._operations.work()
         self._metadata_lists.timers()
-        if self.popping.prefetched.bytes:
+        if self.remote_pop.prefetched.bytes:
             self._return_prefetched()
         self._backup_waits.serve()
         self._lease_handover.begin()
         changes = self.engine.end()
-        if changes or self._deferred or self.engine.state.barriers:
+        if changes or self._deferred or self.engine.has_barriers:
             self._propose(changes)
         self._lease_handover.proposed()
         hurry = (
@@ -321,7 +321,7 @@ class NodeCore:
         """Ends the round of a single-node cluster: the node's own write commits the changes."""
         changes = self.engine.end()
         self.engine.take_barriers()
-        self.engine.state.became_ready.clear()
+        self.engine.ready.take_changed()
         writes = self.core.end()
         self._commit_gate.ready += self.engine.answers()
         return changes + writes if writes else changes
@@ -385,8 +385,8 @@ class NodeCore:
         if (due := self._metadata_lists.next_due()) is not None and due < soonest:
             soonest = due
         if (
-            self.popping.prefetched.bytes
-            and (kept := self.popping.prefetched.next_due()) is not None
+            self.remote_pop.prefetched.bytes
+            and (kept := self.remote_pop.prefetched.next_due()) is not None
         ):
             soonest = min(soonest, kept)
         if self._operations.under_way and (due := self._operations.next_due()) is not None:
@@ -401,7 +401,7 @@ class NodeCore:
 
     def _return_prefetched(self) -> None:
         """Returns prefetched messages that no client has popped in time."""
-        for (_, queue), receipts in self.popping.prefetched.overdue(self.now).items():
+        for (_, queue), receipts in self.remote_pop.prefetched.overdue(self.now).items():
             self.return_lent(wire.Nack(queue, receipts, counted=False))
 
     def return_lent(self, nack: wire.Nack) -> None:
@@ -410,19 +410,19 @@ class NodeCore:
 
     def retire(self, *, hurry: bool = False) -> Handover:
         """Hands over before this node stops: see ``dht.rebalancer`` and ``lease_handover``."""
-        self.popping.prefetched.closed = True
+        self.remote_pop.prefetched.closed = True
         self._lease_handover.stop()
         left = self.core.retire(hurry=hurry)
         if left is not Handover.DONE and self._lease_handover.recording:
             return Handover.RECORDING
-        busy = self._lease_handover.returns or self.popping.prefetched.bytes
+        busy = self._lease_handover.returns or self.remote_pop.prefetched.bytes
         return max(left, Handover.MOVING) if busy else left
 
     def drain(self) -> None:
         """Ends all waits, because the node is stopping."""
         self.engine.drain()
         self._metadata_lists.drain()
-        self.popping.prefetched.closed = True
+        self.remote_pop.prefetched.closed = True
         self._operations.end_all(wire.Failure("SHUTTING_DOWN", "the node is stopping", True))
 
     def close(self) -> None:

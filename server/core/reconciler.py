@@ -16,6 +16,7 @@ from weft.proto import pipelines
 from weft.server.engine.engine import Engine
 from weft.server.engine.hold import Hold
 from weft.server.engine.queue import created_of
+from weft.server.engine.unfinished_work import Kind
 
 from . import publish_operations, reserve_operations
 from .fanout import ClusterHost
@@ -40,29 +41,22 @@ class ReconcilerHost(ClusterHost, Protocol):
 class Reconciler:
     def __init__(self, keeper: ReconcilerHost) -> None:
         self._keeper = keeper
+        self._unfinished = keeper.engine.unfinished
         self._look_at = 0
-        self._seen: set[Hashable] = set()  # work left over at the last scan
+        self._seen: set[tuple[Kind, int, str]] = set()  # work left over at the last scan
         self._busy: set[Hashable] = set()  # subjects of operations under way
 
-    @property
-    def _idle(self) -> bool:
-        state = self._keeper.engine.state
-        return not (state.owing or state.publishing or state.holds.unsure or state.holds.stages)
-
     def next_due(self) -> int | None:
-        return None if self._idle else self._look_at
+        return None if self._unfinished.is_empty else self._look_at
 
     def work(self, now: int) -> None:
-        if now < self._look_at or self._idle:
+        if now < self._look_at or self._unfinished.is_empty:
             return
         self._look_at = now + LOOK_US
-        state = self._keeper.engine.state
-        owed = {*(("owed", *key) for key in state.owing), *(
-            ("published", *key) for key in state.publishing
-        )}  # fmt: skip
-        for kind, created, name in sorted(owed & self._seen):
-            self._start((kind, created, name), self._owed(kind, created, name))
-        self._seen = set(owed)
+        decisions = self._unfinished.decisions()
+        for kind, created, name in sorted(decisions & self._seen):
+            self._start((kind, created, name), self._carry_out(kind, created, name))
+        self._seen = set(decisions)
         self._ask_about_marks(now)
         self._ask_about_stages(now)
 
@@ -77,20 +71,14 @@ class Reconciler:
         finally:
             self._busy.discard(about)
 
-    def _name(self, created: int) -> str | None:
-        queue = self._keeper.engine.state.by_created.get(created)
-        return queue.name if queue is not None else None
-
-    def _owed(self, kind: str, created: int, name: str) -> Operation | None:
-        state, queue = self._keeper.engine.state, self._name(created)
+    def _carry_out(self, kind: str, created: int, name: str) -> Operation | None:
+        unfinished, queue = self._unfinished, self._unfinished.queue_name(created)
         if queue is None:
             return None
         if kind == "owed":
-            owed = pipelines.Owed(state.ledgers[created, name].debts())
-            return reserve_operations.redrive(self._keeper, queue, name, owed)
-        pending = state.apps[created, name].record.pending
-        assert pending is not None, "it is published already"
-        decision = pipelines.Decision(pending.batch, pending.tokens, pending.messages)
+            debts = unfinished.debts(created, name)
+            return reserve_operations.redrive(self._keeper, queue, name, debts)
+        decision = unfinished.decision(created, name)
         return publish_operations.redrive(self._keeper, queue, name, decision)
 
     def _due(self, hold: Hold, now: int) -> bool:
@@ -100,13 +88,13 @@ class Reconciler:
 
     def _ask_about_marks(self, now: int) -> None:
         by_owner: dict[tuple[int, str], list[Hold]] = {}
-        for hold in self._keeper.engine.state.holds.unsure.values():
+        for hold in self._unfinished.unsure_holds():
             if self._due(hold, now):
                 owner = created_of(hold.record.queue), hold.record.owner
                 by_owner.setdefault(owner, []).append(hold)
         for (created, name), found in by_owner.items():
             about = "marks", created, name
-            queue = self._name(created)
+            queue = self._unfinished.queue_name(created)
             if queue is not None and about not in self._busy:
                 self._start(about, self._judge(queue, name, found[:ASK_MAX], now))
 
@@ -117,12 +105,12 @@ class Reconciler:
         said, frames = yield from reserve_operations.judge(self._keeper, queue, name, marks)
         if isinstance(said, pipelines.Judged):
             for position in said.sealed:
-                self._keeper.engine.state.holds.unsure.pop(found[position].key, None)
+                self._unfinished.confirm_hold(found[position])
         return said, frames
 
     def _ask_about_stages(self, now: int) -> None:
-        for (created, name), stages in self._keeper.engine.state.holds.stages.items():
-            queue = self._name(created)
+        for (created, name), stages in self._unfinished.stages().items():
+            queue = self._unfinished.queue_name(created)
             found = [hold for hold in stages.values() if self._due(hold, now)][:ASK_MAX]
             if queue is None or not found or ("stages", created, name) in self._busy:
                 continue

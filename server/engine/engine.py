@@ -13,7 +13,7 @@ answers only after the write. ``to`` is the driver's own identifier of a caller;
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Final, NamedTuple
 
 from weft.dht import placement, table_verbs
@@ -28,6 +28,7 @@ from . import (
     cancel,
     catalogue,
     cleanup,
+    lease_records,
     ledger,
     ordered_leases,
     pop,
@@ -35,11 +36,15 @@ from . import (
     reserve,
     stage,
 )  # fmt: skip
+from .backpressure import Backpressure
 from .dedup import SLICE_US
 from .eviction import abandon
-from .partition_recovery import adopt, delete_orphans
+from .partition_recovery import adopt, count_messages, delete_orphans
 from .push import Placed, answer, index_push, place_single_push, push
+from .queue import QueueState
+from .ready_queues import ReadyQueues
 from .state import Answered, EngineState
+from .unfinished_work import UnfinishedWork
 
 #: Timers of one kind handled per round; the next round handles the rest.
 _TIMERS_MAX: Final = 1000
@@ -116,9 +121,36 @@ class Engine:
         entropy: Callable[[], int],
     ) -> None:
         self.state = EngineState(store, partitions, cache_bytes, entropy)
+        #: Views of the state for the parts of the node core.
+        self.ready, self.unfinished = ReadyQueues(self.state), UnfinishedWork(self.state)
         self._durability = durability
         self._retain_at = 0
         self._forget_at = 0
+
+    @property
+    def queues(self) -> Mapping[str, QueueState]:
+        """The known queues by name, for reading."""
+        return self.state.queues
+
+    @property
+    def deferred(self) -> Mapping[int, Mapping[str, None]]:
+        """Connections with pops deferred by backpressure; the mapping stays the same object."""
+        return self.state.deferred
+
+    def limit(self, in_flight_max: int, backpressure: Backpressure) -> None:
+        """Sets the driver's limits: messages in flight, and unsent responses of a connection."""
+        self.state.leases.most = in_flight_max
+        self.state.backpressure = backpressure
+
+    def answer(
+        self,
+        to: object,
+        answer: wire.AnyAnswer,
+        payload: Sequence[bytes] = (),
+        rests_on: Set[int] = frozenset(),
+    ) -> None:
+        """Adds an answer to the round, for a request that the engine does not handle itself."""
+        self.state.answer(to, answer, payload, rests_on)
 
     def recover(self, now: int) -> None:
         """Rebuilds all state from the store, for a node that leads all partitions."""
@@ -155,6 +187,19 @@ class Engine:
     def leases_recorded(self, partition: int) -> bool:
         """True if all leases of the partition are in the log, or in this round's changes."""
         return self.state.lease_records.is_complete(partition)
+
+    def undelivered(self, partitions: set[int], unsent: Sequence[Answered]) -> list[wire.Nack]:
+        """The messages of lost partitions that no consumer has received, as nacks by queue."""
+        return lease_records.undelivered(self.state, partitions, unsent)
+
+    def count_messages(self, partition: int, batches_max: int) -> tuple[dict[str, int], int]:
+        """The number of stored messages by queue, and the number of batches read for the count."""
+        return count_messages(self.state, partition, batches_max)
+
+    @property
+    def unknown_queues(self) -> set[int]:
+        """Queues missing in the catalogue with records on led partitions: deleted, or too new."""
+        return {*self.state.orphans, *self.state.ownerless}
 
     def delete_orphans(self) -> None:
         """Deletes batches of unknown queues. Call only when the catalogue is complete."""
@@ -245,6 +290,14 @@ class Engine:
     def answers(self) -> list[Answered]:
         """The answers to send, after the round is written."""
         return self.state.take_answers()
+
+    def add_barrier(self, partition: int) -> None:
+        """Holds the round's answers until this node has confirmed that it leads the partition."""
+        self.state.barriers.add(partition)
+
+    @property
+    def has_barriers(self) -> bool:
+        return bool(self.state.barriers)
 
     def take_barriers(self) -> set[int]:
         """Partitions read in this round; this node must confirm its leadership of each."""

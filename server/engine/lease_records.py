@@ -28,7 +28,7 @@ their ended leases.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -43,7 +43,7 @@ from .lease import ENDED_US, EndedLease, Lease
 from .queue import QueueState, created_of
 
 if TYPE_CHECKING:
-    from .state import EngineState
+    from .state import Answered, EngineState
 
 #: Backlog leases written per round, over all partitions: about 10 us each, for small log entries.
 RECORDS_PER_ROUND: Final = 2048
@@ -335,3 +335,20 @@ def _part(kind: Part, first: int, count: int) -> Part:
         first, count, kind.queue, kind.deliveries, kind.due, kind.reason, kind.origin,
         crashes=kind.crashes,
     )  # fmt: skip
+
+
+def undelivered(state: EngineState, gone: set[int], unsent: Sequence[Answered]) -> list[wire.Nack]:
+    """Nacks for the messages of lost partitions that no consumer has received: their answers were
+    not sent, or they came back and the record of their lease is stale. Nothing is counted."""
+    by_queue: dict[str, list[wire.Receipt]] = {}
+    leases = state.leases.by_nonce
+    for queue, receipt in state.lease_records.returned(state, gone):
+        by_queue.setdefault(queue, []).append(receipt)
+    for answered in unsent:
+        if isinstance(answered.answer, wire.Popped):
+            for lent in answered.answer.lent:
+                lease = leases.get(lent.nonce)
+                if lease is not None and lent.partition in gone:
+                    receipt = wire.Receipt(lent.partition, lent.lsn, lent.nonce)
+                    by_queue.setdefault(lease.queue.name, []).append(receipt)
+    return [wire.Nack(queue, each, counted=False) for queue, each in by_queue.items()]

@@ -11,6 +11,7 @@ garbage only when the catalogue is known to be complete (``delete_orphans``).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 import msgspec
@@ -33,6 +34,21 @@ _decode_first = msgspec.msgpack.Decoder(First).decode
 #: A kind of batches, equal except for name, size and age: the parts of an untouched batch (None if
 #: the queue is unknown), and the list for the handles of ready batches.
 _Kind = tuple[list[Part] | None, list[int]]
+
+
+def count_messages(
+    state: EngineState, partition: int, batches_max: int
+) -> tuple[dict[str, int], int]:
+    """Counts the stored messages of a partition, led or not; "" stands for unknown queues."""
+    messages, batches = Counter[str](), 0
+    for _, data in state.overlay.scan(*layout.partition_range(layout.HEAD, partition)):
+        if batches >= batches_max:
+            break
+        batches += 1
+        for part in head.decode(data).parts:
+            queue = state.by_id.get(part.queue)
+            messages[queue.name if queue is not None else ""] += part.count
+    return dict(messages), batches
 
 
 def adopt(state: EngineState, partitions: set[int]) -> None:

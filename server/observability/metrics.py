@@ -6,7 +6,7 @@ path pays for two clock readings and one search in a short list per round, and n
 
 Every metric is declared in one of the tables below, so that the dashboards, the alerts and the
 table in docs/operations.md can be compared with the code. ``CLUSTER`` holds the metrics of the
-cluster: each is exported if the node's ``cluster_figures`` has a function under the metric's name.
+cluster: each is exported if the node's ``cluster_stats`` have a function under the metric's name.
 """
 
 from __future__ import annotations

@@ -16,7 +16,8 @@ from weft.persistence.store import Change
 from weft.proto import wire
 from weft.proto.settings import Settings
 from weft.server.config import Config
-from weft.server.node.node import BEHIND_BYTES_MIN, Node
+from weft.server.node.committer import BACKGROUND_BYTES_MIN
+from weft.server.node.node import Node
 
 WAIT_S = 60.0
 QUEUE = "orders"
@@ -61,7 +62,7 @@ class Rig:
         eventually(lambda: bool(answers))
         return answers[0]
 
-    def push(self, size: int = BEHIND_BYTES_MIN) -> list[wire.AnyAnswer]:
+    def push(self, size: int = BACKGROUND_BYTES_MIN) -> list[wire.AnyAnswer]:
         self._batches += 1
         payload = wire.encode(wire.Payload([bytes(size)]))
         return self.submit(wire.Push(QUEUE, 1, self._batches, 1), payload)

@@ -207,7 +207,9 @@ class Load:
         return self.costs
 
     def _prefetched(self) -> tuple[int, int]:
-        loots = [machine.node_core.popping.prefetched for machine in self.world.machines.values()]
+        loots = [
+            machine.node_core.remote_pop.prefetched for machine in self.world.machines.values()
+        ]
         return sum(prefetched.stolen for prefetched in loots), sum(
             prefetched.used for prefetched in loots
         )

@@ -131,7 +131,7 @@ def test_a_stopping_node_gives_back_what_it_has_prefetched_for_others() -> None:
     popped = stage.ask(primary, wire.Pop("work", 1, 0, 60_000))
     assert isinstance(popped, wire.Popped)
     pieces = [(one, b"x") for one in popped.lent]
-    other.node_core.popping.prefetched.keep(
+    other.node_core.remote_pop.prefetched.keep(
         "work", 60_000, primary.name, pieces, other.node_core.now
     )
     other.node_core.retire()

@@ -269,7 +269,9 @@ def test_a_plain_clients_pops_cost_no_word_for_a_fall(scene: Scene) -> None:
     (first,) = pop()
     assert isinstance(first, wire.Popped)
     assert first.lent
-    third.node_core.popping._trail(scene.queue).heeded = True  # also after a find without the list
+    third.node_core.remote_pop._trail(
+        scene.queue
+    ).heeded = True  # also after a find without the list
     scene.push()
     scene.after_a_ping()
     scene.words.clear()

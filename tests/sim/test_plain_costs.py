@@ -98,7 +98,7 @@ def test_stolen_messages_that_are_not_used_are_soon_there_for_others() -> None:
     while fast.delivered < 60:
         scene.run(1000)
     fast.stopped = True
-    prefetched = scene.world.machines[scene.here].node_core.popping.prefetched
+    prefetched = scene.world.machines[scene.here].node_core.remote_pop.prefetched
     scene.run(20_000)
     hidden = prefetched.stolen - prefetched.used - prefetched.returned
     assert hidden > 0, "the consumer stopped in the middle of a lot"
@@ -112,7 +112,7 @@ def test_stolen_messages_that_are_not_used_are_soon_there_for_others() -> None:
 
 def test_a_consumer_who_finds_nothing_else_gets_returned_messages_in_time() -> None:
     scene = Scene()
-    prefetched = scene.world.machines[scene.here].node_core.popping.prefetched
+    prefetched = scene.world.machines[scene.here].node_core.remote_pop.prefetched
     prefetched.consumed(QUEUE, 0, 20, scene.world.now + scene.world.machines[scene.here].skew)
     for _ in range(5):
         scene.push(scene.holder)
@@ -129,7 +129,7 @@ def test_a_consumer_who_finds_nothing_else_gets_returned_messages_in_time() -> N
 def test_a_node_that_stops_gives_stolen_messages_back_uncounted() -> None:
     scene = Scene()
     machine = scene.world.machines[scene.here]
-    machine.node_core.popping.prefetched.consumed(QUEUE, 0, 20, scene.world.now + machine.skew)
+    machine.node_core.remote_pop.prefetched.consumed(QUEUE, 0, 20, scene.world.now + machine.skew)
     for _ in range(5):
         scene.push(scene.holder)
     scene.run(SOON)

@@ -42,7 +42,9 @@ def test_a_seed_is_a_run() -> None:
 
 def test_a_seed_is_the_same_run_in_every_process() -> None:
     """No choice of the core may depend on the order of a set of strings."""
-    program = "from tests.sim.run import simulate; print(*(simulate(s).digest for s in (17, 21, 45)))"
+    program = (
+        "from tests.sim.run import simulate; print(*(simulate(s).digest for s in (17, 21, 45)))"
+    )
 
     def digests(hash_seed: str) -> bytes:
         environment = os.environ | {"PYTHONHASHSEED": hash_seed}

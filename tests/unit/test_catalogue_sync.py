@@ -25,11 +25,9 @@ class Reader:
             queues_changed=[],
         )  # fmt: skip
         self.told: list[str] = []
-        state = SimpleNamespace(
-            orphans={}, ownerless={}, answer=lambda to, *_: self.told.append(f"answer {to}")
-        )
         self.engine = SimpleNamespace(
-            state=state,
+            unknown_queues=set(),
+            answer=lambda to, *_: self.told.append(f"answer {to}"),
             load_queues=lambda: self.told.append("load"),
             learn_queue=lambda key, record: self.told.append(f"learn {key.decode()}"),
         )
