@@ -163,7 +163,8 @@ class Checker:
         brought = self._brought.get(name)
         if brought is None:
             return  # written without an entry by a sole replica, or purged in the round of the push
-        machines = [each for each in self._world.machines.values() if not each.gone]
+        # A repeated push is answered for the first one: a copy on a disk lost since then counts.
+        machines = [m for m in self._world.machines.values() if answer.duplicate or not m.gone]
         names, epoch, lsn = max(
             (
                 ([m.name for m in machines if self._holds(m, partition, lsn, epoch)], epoch, lsn)
