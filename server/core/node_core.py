@@ -19,7 +19,6 @@ from collections.abc import Callable, Sequence, Set
 from typing import Final
 
 from weft.dht.core import PACE, SIZE, Core, Timing
-from weft.dht.log import Changes
 from weft.dht.messages import AnyMessage, PeerReply, PeerRequest, QueueMessage
 from weft.dht.messages import StockAnnouncement as StockWord
 from weft.dht.planner import ReplicationFactor
@@ -42,6 +41,7 @@ from .membership import introduce
 from .metadata_list import MetadataLists, unfit
 from .operation import LIFE_US, Inner, Operation, PeerCaller
 from .operations import Operations
+from .partition_ownership import PartitionOwnership
 from .ready import Ready
 from .reconciler import Reconciler
 from .refusal import not_here, refusal
@@ -80,14 +80,9 @@ class NodeCore:
             self.core.pending, partitions=partitions, durability=durability,
             cache_bytes=cache_bytes, entropy=entropy,
         )  # fmt: skip
-        self._led: dict[int, int] = {}  # partition -> the ownership generation at adoption
-        self._waiting_to_lead: set[int] = set()
-        self._alone = True
-        #: True if this node is the only member of the cluster and leads all partitions.
-        self._single = False
+        self._ownership = PartitionOwnership(self.core, self.engine)
         #: Before this time the node core has no work except requests; 0: unknown.
         self._idle_until = 0
-        self._deferred: dict[int, dict[bytes, bytes | None]] = {}
         self._commit_gate = CommitGate(self, pace.suspect)
         self._operations = Operations(self)
         self._operations_view = self._catalogue_sync_view = 0
@@ -150,7 +145,7 @@ class NodeCore:
     ) -> None:
         """Handles a client request. A plain client knows one node; a smart client, the view."""
         kind = type(request)
-        if self._single and kind in VERBS:
+        if self._ownership.single and kind in VERBS:
             self.engine.handle(request, payload, to)
             return
         failure = self._unfit(request, payload)
@@ -201,7 +196,7 @@ class NodeCore:
         """True if a smart client sent the batch here by mistake: the client does not know yet that
         the queue is ordered, or that the queue is no longer ordered."""
         doubtful = self.is_ordered(request.queue) or self._metadata_lists.keeps(request.queue)
-        return doubtful and of_batch(self, request) not in self._led
+        return doubtful and of_batch(self, request) not in self.led
 
     def direct(self, request: wire.AnyRequest, payload: Sequence[bytes], to: object) -> None:
         """Answers a request on this node alone, if possible."""
@@ -238,7 +233,7 @@ class NodeCore:
             name is not None
             and (name not in self.engine.queues or self._catalogue_sync.doubtful)
             and type(request) is not wire.CreateQueue
-            and self.core.catalogue not in self._led
+            and self.core.catalogue not in self.led
         )
 
     def not_here(self, number: int) -> wire.Failure:
@@ -289,7 +284,7 @@ class NodeCore:
             self._catalogue_sync.view_changed()
         self._own()
         self._reconciler.work(self.now)
-        if self._single and not self._operations.under_way:
+        if self._ownership.single and not self._operations.under_way:
             return self._end_alone()
         if self._operations_view != self.view.version:
             self._operations_view = self.view.version
@@ -302,13 +297,11 @@ class NodeCore:
         self._backup_waits.serve()
         self._lease_handover.begin()
         changes = self.engine.end()
-        if changes or self._deferred or self.engine.has_barriers:
-            self._propose(changes)
+        if changes or self._ownership.has_deferred or self.engine.has_barriers:
+            self._ownership.propose(changes)
         self._lease_handover.proposed()
         hurry = (
-            self._catalogue_sync.awaited
-            or self._backup_waits.awaited
-            or bool(self._waiting_to_lead)
+            self._catalogue_sync.awaited or self._backup_waits.awaited or self._ownership.is_waiting
         )
         writes = self.core.end(hurry=hurry)
         self._catalogue_sync.learn()
@@ -356,7 +349,7 @@ class NodeCore:
         """
         if (
             now >= self._idle_until
-            or not self._single
+            or not self._ownership.single
             or self.core.changed_partitions
             or len(payload) != 1
         ):
@@ -375,12 +368,12 @@ class NodeCore:
 
     def _next_due(self) -> int:
         busy = self._operations.busy or self._catalogue_sync.due or self._backup_waits.awaited
-        if busy or self._lease_handover.due or self._can_lead():
+        if busy or self._lease_handover.due or self._ownership.can_lead:
             return self.now
         soonest = min(self.core.next_due(), self.engine.next_due())
         if (due := self._reconciler.next_due()) is not None and due < soonest:
             soonest = due
-        if self._single and not self._operations.under_way:
+        if self._ownership.single and not self._operations.under_way:
             return soonest
         if (due := self._metadata_lists.next_due()) is not None and due < soonest:
             soonest = due
@@ -434,108 +427,41 @@ class NodeCore:
     def single(self) -> bool:
         """True if this node is its whole cluster and no operation is under way: then every answer
         rests only on the node's own writes, in their order."""
-        return self._single and not self._operations.under_way
+        return self._ownership.single and not self._operations.under_way
 
     @property
     def led(self) -> Set[int]:
-        return self._led.keys()
+        return self._ownership.led
 
     @property
     def leads(self) -> int:
         """The number of partitions that this node serves."""
-        return len(self._led)
+        return len(self._ownership.led)
 
     @property
     def holds(self) -> int:
-        """The number of partitions with a copy on this node, led partitions included."""
-        return sum(place.holds(self.node) for place in self.view.places)
+        return self._ownership.holds
 
     def _own(self) -> None:
         """Abandons partitions that other nodes may have changed; adopts newly led partitions."""
-        core = self.core
-        alone = len(self.view.members) < 2
-        if self._alone and not alone:
-            self.engine.drain()  # a pop parked here would miss messages on other nodes
-        self._alone = alone
-        # The log, if any, must be applied first: its entries would overwrite direct writes.
-        ready = alone and core.all_settled and not self._deferred
-        self._single = ready and len(self._led) > core.catalogue
-        if not core.changed_partitions and not self._waiting_to_lead:
-            self._catalogue_sync.reload()
-            return
-        changed, core.changed_partitions = core.changed_partitions, set()
-        gone = {p for p in changed if p in self._led and self._is_lost(p)}
-        if gone:
-            self._abandon(gone)
+        lost = self._ownership.update()
+        if lost:
+            self._abandon(lost)
         self._catalogue_sync.reload()
-        self._waiting_to_lead |= {p for p in changed if core.replicas[p].serving}
-        self._waiting_to_lead -= self._led.keys()
-        if self._waiting_to_lead:
-            new = {p for p in self._waiting_to_lead if core.serving(p) and core.settled(p)}
-            idle = {p for p in self._waiting_to_lead if not core.serving(p)}
-            self._waiting_to_lead -= new | idle
-            if new:
-                self._adopt(new)
+        if self._ownership.is_waiting and self._ownership.adopt():
+            self._metadata_lists.moved(UNKNOWN)
 
-    def _can_lead(self) -> bool:
-        core = self.core
-        return any(core.serving(p) for p in self._waiting_to_lead)
-
-    def _is_lost(self, number: int) -> bool:
-        replica = self.core.replicas[number]
-        return replica.ownership_generation != self._led[number]
-
-    def _abandon(self, gone: set[int]) -> None:
-        unsent = self._commit_gate.remove(gone)
-        self._lease_handover.moved(gone, unsent)
-        for number in gone:
-            del self._led[number]
-            self._deferred.pop(number, None)
-            self.core.pending.drop(number)
-        self.engine.abandon(gone)
+    def _abandon(self, lost: set[int]) -> None:
+        unsent = self._commit_gate.remove(lost)
+        self._lease_handover.moved(lost, unsent)
+        self._ownership.abandon(lost)
         for answered in unsent:
             self._commit_gate.fail(answered)
-        if self.core.catalogue in gone:
+        if self.core.catalogue in lost:
             self._catalogue_sync.distrust()
         self._metadata_lists.moved(
             wire.Failure("NOT_PRIMARY", "another node keeps this list now", True)
         )
-
-    def _adopt(self, new: set[int]) -> None:
-        core = self.core
-        if core.catalogue in new:
-            self.engine.load_queues()
-        self.engine.adopt(new)
-        self._led.update({number: core.replicas[number].ownership_generation for number in new})
-        self._metadata_lists.moved(UNKNOWN)
-
-    def _propose(self, changes: list[Change]) -> None:
-        catalogue = self.core.catalogue
-        by_partition: dict[int, list[Change]] = {p: [] for p in self.engine.take_barriers()}
-        for key, value in changes:
-            number = catalogue if key[:1] == b"q" else key[1] << 8 | key[2]
-            found = by_partition.get(number)
-            if found is None:
-                by_partition[number] = [(key, value)]
-            else:
-                found.append((key, value))
-        for number in [p for p in self._deferred if self.core.serving(p)]:
-            later = list(self._deferred.pop(number).items())
-            by_partition[number] = later + by_partition.get(number, [])
-        for number, own in by_partition.items():
-            if number not in self._led:
-                continue  # changed while this node led; another node leads now
-            if self.core.serving(number):
-                self.core.propose(number, own)
-            else:
-                self._defer(number, own)
-
-    def _defer(self, number: int, changes: list[Change]) -> None:
-        """Between two epochs that this node leads: keeps the changes for the next epoch."""
-        self._deferred.setdefault(number, {}).update(changes)
-        puts = [(key, value) for key, value in changes if value is not None]
-        deletes = [key for key, value in changes if value is None]
-        self.core.pending.add(number, _LATER, Changes(puts, deletes, []))
 
     # --- services for operations -------------------------------------------------------------
 

@@ -64,7 +64,7 @@ def consumed(world: World, clients: Clients) -> str:
         primary = world.machines[place.primary]
         # A dead primary's list of led partitions is outdated: its data is on other disks, or
         # returns.
-        if not primary.up or number not in primary.node_core._led:
+        if not primary.up or number not in primary.node_core.led:
             return f"{place.primary} does not serve partition {number}"
     for machine in _living(world):
         if machine.parked:
