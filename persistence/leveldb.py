@@ -31,7 +31,6 @@ then raises StoreDamaged and never opens a store with a gap.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import threading
 import weakref
@@ -42,32 +41,26 @@ from typing import Any, Final
 
 import plyvel
 
-from weft.errors import StorageError, StoreDamaged, StoreLocked
-from weft.limits import KIB, MIB
+from weft.errors import StorageError, StoreDamaged
+from weft.limits import MIB
 
 from . import integrity, layout
 from .call_guard import CallGuard
 from .integrity import COMMIT_KEY, RESTORE
-from .segments import Pointer, SegmentStore, pointer_of, stands_aside
+from .leveldb_database import (
+    error_text,
+    folder_bytes,
+    give_back_memory,
+    make_database,
+    open_database,
+    sync_logs,
+)
+from .segment_pointer import Pointer, pointer_of, stands_aside
+from .segments import SegmentStore
 from .store import Change
-from .sync_mark import SyncMark, sync_folder
 
-#: LevelDB converts a log into a table at this size. A larger value means fewer tables on level 0
-#: and so less rewriting, but a restart replays this much and memory holds twice this much.
-WRITE_BUFFER_BYTES: Final = 32 * MIB
 #: 0xff bytes appended to a key's kind: the result sorts after every key of the kind.
 _KEY_BYTES_PAST: Final = 16
-#: Tables kept open; each table costs a file descriptor and the memory of the table's index.
-OPEN_FILES_MAX: Final = 512
-#: Size of one table. Payloads are large: the default of 2 MiB would hold a dozen payloads, and
-#: merging would constantly open and close files.
-TABLE_BYTES_MAX: Final = 16 * MIB
-#: Scans read heads, and payloads are larger than any block: a middle size serves both.
-BLOCK_BYTES: Final = 16 * KIB
-#: The block cache for reads.
-CACHE_BYTES: Final = 32 * MIB
-#: Ten bits per key: one in a hundred look-ups of an absent key still reads a table.
-BLOOM_BITS: Final = 10
 #: A write batch that was larger than this is freed and not reused.
 KEPT_BYTES_MAX: Final = 4 * MIB
 #: A scan copies up to this many bytes or rows out of LevelDB at a time, and at least one row. Two
@@ -98,14 +91,14 @@ class LevelStore:
         self._commit: int
         try:
             if create and not (os.path.isdir(self._path) and os.listdir(self._path)):
-                self._db, self._mark = _make(self._path)
+                self._db, self._mark = make_database(self._path)
                 self._commit = 0
             else:
-                self._db, self._mark, self._commit = _open(self._path)
-                _give_back_memory()
+                self._db, self._mark, self._commit = open_database(self._path)
+                give_back_memory()
         except OSError as error:
             raise StorageError(
-                f"{self._path} cannot be opened: {_text(error)}. "
+                f"{self._path} cannot be opened: {error_text(error)}. "
                 "Check the disk, and that this user may write there"
             ) from error
         try:
@@ -211,7 +204,7 @@ class LevelStore:
             self._commit = commit
             if sync:
                 if self._unsynced:
-                    _sync_logs(self._path)
+                    sync_logs(self._path)
                 self._mark.advance(commit)
             self._unsynced = not sync
             if segments.dead:
@@ -248,7 +241,7 @@ class LevelStore:
     def _remove_dead(self, *, keep: bool) -> None:
         if self._unsynced:  # otherwise a power loss would bring the pointers back
             self._segments.flush(sync=True)
-            _sync_logs(self._path)
+            sync_logs(self._path)
             self._unsynced = False
         self._segments.remove_dead(scans=bool(self._scans), keep=keep)
 
@@ -300,7 +293,7 @@ class LevelStore:
 
     def size_bytes(self) -> int:
         with self._call_guard:
-            return max(0, _folder_bytes(self._path) - self._segments.spare_bytes)
+            return max(0, folder_bytes(self._path) - self._segments.spare_bytes)
 
     def close(self) -> None:
         with self._writing:
@@ -320,7 +313,7 @@ class LevelStore:
             finally:
                 self._db.close()
             if not failed:
-                _sync_logs(self._path)
+                sync_logs(self._path)
                 self._mark.settle(self._commit)
         except (plyvel.Error, OSError) as error:
             raise self._failed(error) from error
@@ -359,7 +352,7 @@ class LevelStore:
 
     def _unreadable(self, error: Exception, start: bytes, stop: bytes | None) -> StoreDamaged:
         where = integrity.find_bad_table(self._path, start, stop)
-        return StoreDamaged(f"{where} cannot be read: {_text(error)}. {RESTORE}")
+        return StoreDamaged(f"{where} cannot be read: {error_text(error)}. {RESTORE}")
 
     def _failed(self, error: Exception) -> StorageError:
         """Refuse every later call; returns the error that explains the refusal."""
@@ -367,12 +360,12 @@ class LevelStore:
             # A background compaction found the damage; LevelDB reports it at the next write.
             where = integrity.find_bad_table(self._path, b"", None)
             failure: StorageError = StoreDamaged(
-                f"{where} cannot be read: {_text(error)}. {RESTORE}"
+                f"{where} cannot be read: {error_text(error)}. {RESTORE}"
             )
         else:
             failure = StorageError(
-                f"{self._path}: a write failed: {_text(error)}. Nothing more is written: make room "
-                "on the disk or replace it, then start the node again"
+                f"{self._path}: a write failed: {error_text(error)}. Nothing more is written: "
+                "make room on the disk or replace it, then start the node again"
             )
         self._call_guard.refuse(failure)
         return failure
@@ -380,109 +373,3 @@ class LevelStore:
 
 def _standing_key(number: int) -> bytes:
     return _OWN + number.to_bytes(4, "big")
-
-
-def _make(path: str) -> tuple[Any, SyncMark]:
-    os.makedirs(path, exist_ok=True)
-    db = _level(path, create=True)
-    try:
-        return db, SyncMark(path, create=True)
-    except BaseException:
-        db.close()
-        raise
-
-
-def _open(path: str) -> tuple[Any, SyncMark, int]:
-    if not os.path.exists(path):
-        raise StoreDamaged(f"{path} is missing. {RESTORE}")
-    mark = SyncMark(path, create=False)
-    try:
-        empty_logs = integrity.check(path, mark.commit)
-        db = _level(path, create=False)
-        try:
-            # LevelDB has created new files and does not sync the folder after the last one.
-            sync_folder(path)
-            commit = _read_commit(db, path)
-            if commit < mark.commit:
-                raise integrity.ends_early(empty_logs, commit, mark.commit)
-        except BaseException:
-            db.close()
-            raise
-    except BaseException:
-        mark.close()
-        raise
-    return db, mark, commit
-
-
-def _read_commit(db: Any, path: str) -> int:
-    try:
-        return integrity.unpack_commit(db.get(COMMIT_KEY, verify_checksums=True))
-    except plyvel.Error as error:
-        where = integrity.find_bad_table(path, COMMIT_KEY, COMMIT_KEY)
-        raise StoreDamaged(f"{where} cannot be read: {_text(error)}. {RESTORE}") from error
-
-
-def _level(path: str, *, create: bool) -> Any:
-    try:
-        return plyvel.DB(
-            path,
-            create_if_missing=create,
-            # Without paranoid_checks LevelDB silently drops unreadable parts of its log.
-            paranoid_checks=True,
-            # Producers compress large payloads; compressing twice only costs time.
-            compression=None,
-            write_buffer_size=WRITE_BUFFER_BYTES,
-            max_open_files=OPEN_FILES_MAX,
-            max_file_size=TABLE_BYTES_MAX,
-            block_size=BLOCK_BYTES,
-            lru_cache_size=CACHE_BYTES,
-            bloom_filter_bits=BLOOM_BITS,
-        )
-    except plyvel.IOError as error:
-        text = _text(error)
-        if text.startswith("IO error: lock "):
-            raise StoreLocked(
-                f"{path} is already open. Stop the process that has it, or give another --data"
-            ) from error
-        raise OSError(text) from error
-    except plyvel.Error as error:
-        where = integrity.find_bad_records(path)
-        raise StoreDamaged(f"{where} cannot be read: {_text(error)}. {RESTORE}") from error
-
-
-def _sync_logs(path: str) -> None:
-    for log in integrity.log_paths(path):
-        try:
-            fd = os.open(log, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            continue  # LevelDB removes a log once a synced table holds the log's contents.
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-
-
-def _text(error: Exception) -> str:
-    """LevelDB's message; plyvel passes the message on as bytes."""
-    said = error.args[0] if len(error.args) == 1 else error
-    return said.decode(errors="replace") if isinstance(said, bytes) else str(said)
-
-
-def _folder_bytes(path: str) -> int:
-    total = 0
-    with os.scandir(path) as entries:
-        for entry in entries:
-            try:
-                total += entry.stat().st_size
-            except FileNotFoundError:
-                continue  # LevelDB removes old files in the background.
-    return total
-
-
-def _give_back_memory() -> None:
-    """Return freed memory to the system. During recovery LevelDB reads its log into memory, up to a
-    write buffer, and frees the memory. The C library would keep the memory for this thread, but a
-    node writes in another thread."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:  # only glibc has malloc_trim
-        trim(0)

@@ -2,9 +2,9 @@
 
 LevelDB writes a value at least twice, into a log and then into a table, with a checksum in software
 each time, although most payloads are acked and deleted by then. The store instead appends a large
-payload to a segment, once, and LevelDB keeps a *pointer* under the payload's key. A segment is
-removed as soon as no value in the segment is alive; `LevelStore.compact` empties a segment with few
-live values.
+payload to a segment, once, and LevelDB keeps a *pointer* under the payload's key
+(`segment_pointer`). A segment is removed as soon as no value in the segment is alive;
+`LevelStore.compact` empties a segment with few live values.
 
 - Bytes before pointers: a segment is synced before the write that points into the segment. So every
   pointer in LevelDB refers to a complete value, and bytes that a crash left behind the last
@@ -19,8 +19,6 @@ live values.
   removed. Old contents are never read as a value: pointers refer only to bytes written and synced
   since, no reader goes past a standing's end, and a write without a sync first truncates the old
   contents.
-- A value that begins with the pointer magic goes into a segment regardless of size, so no other
-  value can be mistaken for a pointer.
 
 A record in a segment: lengths of key and value, the key, the value; the pointer has a checksum.
 """
@@ -33,18 +31,17 @@ import struct
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 import xxhash
 
 from weft.errors import StoreDamaged
-from weft.limits import KIB, MIB
+from weft.limits import MIB
 
 from .file_remover import FileRemover
+from .segment_pointer import Pointer
 from .sync_mark import sync_folder
 
-#: Smaller values stay in LevelDB: a second sync costs more than writing a small value twice.
-LARGE_BYTES: Final = 32 * KIB
 #: A segment of this size is full; the next value begins a new segment.
 SEGMENT_BYTES: Final = 16 * MIB
 #: Files kept for reuse: a burst of 256 MiB. Spares do not count as the store's size but take room
@@ -57,33 +54,8 @@ OPEN_MAX: Final = 64
 _BUFFERS_MAX: Final = 1000
 _RESTORE: Final = "Restore this data directory from a backup or a replica"
 _NAME = re.compile(r"([0-9]{6,})\.segment")
-_MAGIC: Final = b"\x00\xa5value\xff"
-_pointer = struct.Struct(">8sIQIQ")
 _standing = struct.Struct(">QQ")
 _record = struct.Struct(">II")
-
-
-class Pointer(NamedTuple):
-    segment: int
-    #: The offset of the value itself, after the record's header and key.
-    offset: int
-    length: int
-    checksum: int
-
-    def packed(self) -> bytes:
-        return _pointer.pack(_MAGIC, *self)
-
-
-def pointer_of(value: bytes | None) -> Pointer | None:
-    """The pointer in a value from LevelDB; None if the value is not a pointer."""
-    if value is None or len(value) != _pointer.size or value[:8] != _MAGIC:
-        return None
-    return Pointer(*_pointer.unpack(value)[1:])
-
-
-def stands_aside(value: bytes | None) -> bool:
-    """True if a value goes into a segment."""
-    return value is not None and (len(value) >= LARGE_BYTES or value[:8] == _MAGIC)
 
 
 class _Standing:

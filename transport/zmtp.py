@@ -198,15 +198,7 @@ class FrameReader:
                 self._flags = flags
                 self._bytes = total
                 self.lacks = end - size
-                if self._room_for is not None and length >= LONG_BYTES:
-                    whole = self._room_for(length)
-                    if whole is not None:
-                        self._whole = whole
-                        room = memoryview(whole)
-                        room[: size - start] = data[start:]
-                        self.room = room[size - start :]
-                        return
-                self._parts = [data[start:]]
+                self._begin(data[start:], length)
                 return
             place = end
             if flags & _COMMAND:
@@ -222,6 +214,21 @@ class FrameReader:
                 self._frames = frames = []
                 self._bytes = 0
         self._head = data[place:]
+
+    def _begin(self, first: bytes, length: int) -> None:
+        """Stores the first bytes of an incomplete frame, in the frame's own buffer if it is long.
+
+        The call is once per incomplete frame, so `feed` does not inline this step.
+        """
+        if self._room_for is not None and length >= LONG_BYTES:
+            whole = self._room_for(length)
+            if whole is not None:
+                self._whole = whole
+                room = memoryview(whole)
+                room[: len(first)] = first
+                self.room = room[len(first) :]
+                return
+        self._parts = [first]
 
     def _refusal(self, flags: int) -> ProtocolError:
         if len(self._frames) >= FRAMES_MAX:

@@ -110,15 +110,11 @@ class ZmtpEdge(Edge):
         line = self._line
         for fd, events in self._epoll.poll(0, _EVENTS_MAX):
             connection = self._by_fd.get(fd)
-            if connection is None:
-                if fd != self._rest:
-                    self._accept()
-            elif events == _IN:
-                if not connection.due:
-                    connection.due = True
-                    line.append(connection)
-            else:
-                self._stir(connection, events)
+            if connection is None or events != _IN:
+                self._handle_rare_event(fd, connection, events)
+            elif not connection.due:
+                connection.due = True
+                line.append(connection)
         received: list[Received] = []
         later: list[ZmtpConnection] = []  # bulky connections that had their pop of this round
         taken_bytes = read_bytes = 0
@@ -136,10 +132,8 @@ class ZmtpEdge(Edge):
                 except (OSError, EOFError, ProtocolError) as error:
                     self._drop(connection, str(error) or "it has gone")
                     continue
-                if connection.number in self._strangers and connection.welcome:
-                    del self._strangers[connection.number]
-                if connection.waiting:
-                    self._watch(connection)
+                if connection.number in self._strangers or connection.waiting:
+                    self._note_read(connection)
             if connection.requests:
                 frames = connection.requests.pop()
                 taken_bytes += sum(map(len, frames))
@@ -154,14 +148,32 @@ class ZmtpEdge(Edge):
             else:
                 connection.due = False
         line += later
-        if line:
-            if not self._rests:
-                self._rests = True
-                self._epoll.modify(self._rest, _IN)
-        elif self._rests:
-            self._rests = False
-            self._epoll.modify(self._rest, 0)
+        if self._rests == (not line):
+            self._watch_rest(not self._rests)
         return received
+
+    def _handle_rare_event(self, fd: int, connection: ZmtpConnection | None, events: int) -> None:
+        """Handles every event that is not input on a connection."""
+        if connection is not None:
+            self._stir(connection, events)
+        elif fd != self._rest:
+            self._accept()
+
+    def _note_read(self, connection: ZmtpConnection) -> None:
+        """Records what a read changed: the handshake is complete, or the edge has replies to send.
+
+        `receive` calls this method only for connections that may need it: the read of a request
+        on an established connection costs no extra call.
+        """
+        if connection.welcome:
+            self._strangers.pop(connection.number, None)
+        if connection.waiting:
+            self._watch(connection)
+
+    def _watch_rest(self, watched: bool) -> None:
+        """Keeps the epoll ready while the read queue is not empty."""
+        self._rests = watched
+        self._epoll.modify(self._rest, _IN if watched else 0)
 
     def send(self, caller: EdgeCaller, answer: wire.AnyAnswer, payload: Sequence[bytes]) -> bool:
         """True if the response was written, or is buffered until it can be."""

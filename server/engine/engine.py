@@ -35,6 +35,7 @@ from . import (
     publisher,
     reserve,
     stage,
+    subscription_requests,
 )  # fmt: skip
 from .backpressure import Backpressure
 from .dedup import SLICE_US
@@ -69,18 +70,18 @@ _VERBS: dict[type, Callable[..., None]] = {
 }
 #: Steps of operations on several partitions; the primary of the partition handles each step.
 _STEPS: dict[type, Callable[..., None]] = {
-    pipelines.OpenSubscription: ledger.open_subscription,
-    pipelines.BeginReserve: ledger.begin_reserve,
-    pipelines.SealReservation: ledger.seal_reservation,
-    pipelines.DescribeReservation: ledger.describe_reservation,
-    pipelines.AckThrough: ledger.ack_through,
-    pipelines.Heartbeat: ledger.heartbeat,
-    pipelines.ReleaseAll: ledger.release_all,
-    pipelines.DeleteSubscription: ledger.delete_subscription,
-    pipelines.Settle: ledger.settle,
-    pipelines.JudgeMarks: ledger.judge_marks,
-    pipelines.DescribeSubscription: ledger.subscription_stats,
-    pipelines.ListSubscriptions: ledger.list_subscriptions,
+    pipelines.OpenSubscription: subscription_requests.open_subscription,
+    pipelines.BeginReserve: subscription_requests.begin_reserve,
+    pipelines.SealReservation: subscription_requests.seal_reservation,
+    pipelines.DescribeReservation: subscription_requests.describe_reservation,
+    pipelines.AckThrough: subscription_requests.ack_through,
+    pipelines.Heartbeat: subscription_requests.heartbeat,
+    pipelines.ReleaseAll: subscription_requests.release_all,
+    pipelines.DeleteSubscription: subscription_requests.delete_subscription,
+    pipelines.Settle: subscription_requests.settle,
+    pipelines.JudgeMarks: subscription_requests.judge_marks,
+    pipelines.DescribeSubscription: subscription_requests.subscription_stats,
+    pipelines.ListSubscriptions: subscription_requests.list_subscriptions,
     pipelines.Survey: reserve.survey,
     pipelines.Mark: reserve.mark,
     pipelines.ReadReserved: reserve.read_reserved,

@@ -16,7 +16,7 @@ from typing import Final
 from weft.errors import StorageError
 from weft.limits import MIB
 from weft.persistence import layout
-from weft.persistence.leveldb import WRITE_BUFFER_BYTES
+from weft.persistence.leveldb_database import WRITE_BUFFER_BYTES
 from weft.persistence.store import Store
 from weft.server.observability.log import fields
 

@@ -16,7 +16,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from weft.persistence.leveldb import WRITE_BUFFER_BYTES
+from weft.persistence.leveldb_database import WRITE_BUFFER_BYTES
 from weft.server.observability.log import fields
 
 log = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""One node for all tests of a file, one for a test that stops it; clients of a fake cluster."""
+"""Fixtures: a node for a file or for one test, clients of a fake cluster, an edge, and a link."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.contract.client_rig import Rig
+from tests.contract.edge_rig import EdgeRig
 from tests.contract.fake_nodes import FakeCluster, fake_nodes
+from tests.contract.link_rig import LinkRig
 from tests.contract.served import Served, serve
 
 
@@ -39,3 +41,18 @@ def rig(request: pytest.FixtureRequest, cluster: FakeCluster) -> Iterator[Rig]:
     yield rig
     for thread in rig.threads:
         thread.join()
+
+
+@pytest.fixture
+def edge_rig() -> Iterator[EdgeRig]:
+    rig = EdgeRig()
+    yield rig
+    rig.close()
+
+
+@pytest.fixture(params=["blocking", "async"])
+def link_rig(request: pytest.FixtureRequest) -> Iterator[LinkRig]:
+    rig = LinkRig(request.param)
+    yield rig
+    for peer in rig.peers:
+        peer.close()

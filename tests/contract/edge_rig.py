@@ -5,13 +5,14 @@ from __future__ import annotations
 import select
 import socket
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Final
 
+from weft.limits import MIB
 from weft.proto import wire
 from weft.server.address import Address
-from weft.server.edges.edge import Received
+from weft.server.edges.edge import PEER_BYTES_MAX, EdgeCaller, Received
 from weft.server.edges.zmtp_edge import ZmtpEdge
 from weft.transport import zmtp
 
@@ -19,6 +20,8 @@ from weft.transport import zmtp
 PATIENCE_S: Final = 60.0
 HANDSHAKE: Final = zmtp.GREETING + zmtp.ready(b"DEALER")
 DONE: Final = wire.Done(7)
+#: The payload of a large answer.
+LARGE: Final = bytes(4 * MIB)
 
 
 class EdgeRig:
@@ -121,6 +124,19 @@ class Raw:
         messages, self.reader.messages = self.reader.messages, []
         return [(wire.decode_reply(first).rid, payload) for first, *payload in messages]
 
+    def hears(self, count: int) -> Callable[[], bool]:
+        """For `EdgeRig.until`: True once `count` answers have arrived. Drops the answers."""
+        heard = 0
+
+        def all_heard() -> bool:
+            nonlocal heard
+            self.hear()
+            heard += len(self.reader.messages)
+            self.reader.messages.clear()
+            return heard == count
+
+        return all_heard
+
     def gone(self) -> bool:
         self.hear()
         return self.ended
@@ -133,3 +149,28 @@ def asked(rid: int, *payload: bytes) -> bytes:
 def called(rid: int, request: wire.AnyRequest, *payload: bytes) -> bytes:
     call = wire.encode(wire.Call(wire.WIRE_VERSION, rid, request))
     return b"".join(zmtp.message([call, *payload]))
+
+
+def rids(received: list[Received]) -> list[int]:
+    return [each.caller.rid for each in received]
+
+
+@contextmanager
+def stalled(rig: EdgeRig) -> Iterator[tuple[Raw, EdgeCaller, int]]:
+    """A client that reads nothing, with as many unsent answers as allowed."""
+    raw = rig.raw()
+    raw.ask(1)
+    (received,) = rig.take(1)
+    yield raw, received.caller, fill(rig, received.caller)
+
+
+def fill(rig: EdgeRig, caller: EdgeCaller) -> int:
+    """Send answers until one more would exceed the limit; return their number."""
+    assert isinstance(caller.peer, int)
+    connection = rig.edge._by_number[caller.peer]
+    sent = 0
+    while connection.held + len(LARGE) + 100 <= PEER_BYTES_MAX:
+        assert rig.edge.send(caller, DONE, [LARGE])
+        sent += 1
+        assert sent <= PEER_BYTES_MAX // len(LARGE) + 8, "nothing piles up"
+    return sent

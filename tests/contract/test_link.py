@@ -7,142 +7,43 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
 import pytest
 
-from tests.contract.peer import Handler, Peer, lent, reply
+from tests.contract.link_rig import (
+    LOOKUP,
+    SOON_S,
+    VALUE,
+    Known,
+    LinkRig,
+    answer_all,
+    ask,
+    silent,
+    soon,
+)
+from tests.contract.peer import Peer, lent, reply
 from weft import errors
-from weft.client.routing import retry
-from weft.client.routing.cluster_view import ClusterNode, ClusterView
-from weft.client.routing.discovery import Discovery
-from weft.client.routing.router import ANY, Router
 from weft.client.transport.async_link import DRAIN_BYTES_MAX, AsyncLink
 from weft.client.transport.blocking_link import BlockingLink
 from weft.client.transport.connection import READABLE
 from weft.client.transport.link import Answered, Link, run
-from weft.client.transport.runtime import AsyncRuntime, BlockingRuntime
 from weft.proto import wire
 
-T = TypeVar("T")
-Use = Callable[[Link], Awaitable[T]]
 
-LOOKUP = wire.Lookup("k")
-VALUE = wire.Value(b"v")
-#: Long enough for a loaded machine; no test waits for all of it.
-SOON_S = 60.0
-
-
-class Known:
-    """The address of a node that moves when a test says so."""
-
-    def __init__(self, address: str) -> None:
-        self.address = address
-        self.token = ""
-        self.key = None
-        self.moved: str | None = None
-
-    def refresh(self, within_s: float) -> str | None:
-        return self.moved
-
-    def looked(self) -> None:
-        pass
-
-
-class Rig:
-    """Run a test's coroutine over one kind of link."""
-
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
-        self.peers: list[Peer] = []
-
-    def peer(self, on_call: Handler) -> Peer:
-        peer = Peer(on_call)
-        self.peers.append(peer)
-        return peer.listen()
-
-    def use(self, where: Peer | Known, use: Use[T], attempt_s: float = SOON_S) -> T:
-        known = Known(where.address) if isinstance(where, Peer) else where
-        if self.kind == "blocking":
-            link = BlockingLink(known, attempt_s=attempt_s)
-            try:
-                return run(use(link))  # type: ignore[arg-type]
-            finally:
-                link.close()
-
-        async def main() -> T:
-            link = AsyncLink(known, attempt_s=attempt_s)
-            try:
-                return await use(link)
-            finally:
-                link.close()
-
-        return asyncio.run(main())
-
-    def route(self, peer: Peer, use: Callable[[Router], Awaitable[T]]) -> T:
-        """As `use`, with a router to the only node of a cluster."""
-        discovery = Discovery([peer.address])
-        discovery.view = ClusterView(
-            "cluster", 256, (ClusterNode("n", peer.address, peer.address),)
-        )
-        if self.kind == "blocking":
-            router = Router(BlockingRuntime(), discovery)
-            try:
-                return run(use(router))  # type: ignore[arg-type]
-            finally:
-                router.close()
-
-        async def main() -> T:
-            router = Router(AsyncRuntime(), discovery)
-            try:
-                return await use(router)
-            finally:
-                router.close()
-
-        return asyncio.run(main())
-
-
-@pytest.fixture(params=["blocking", "async"])
-def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
-    rig = Rig(request.param)
-    yield rig
-    for peer in rig.peers:
-        peer.close()
-
-
-def soon(seconds: float = SOON_S) -> float:
-    return time.monotonic() + seconds
-
-
-def answer_all(call: wire.Call, payload: Sequence[bytes]) -> list[list[bytes]]:
-    return [reply(call.rid, VALUE)]
-
-
-def silent(call: wire.Call, payload: Sequence[bytes]) -> list[list[bytes]]:
-    return []
-
-
-def ask(request: wire.AnyRequest, seconds: float = SOON_S) -> Use[Answered]:
-    async def use(link: Link) -> Answered:
-        return await link.call(request, (), soon(seconds))
-
-    return use
-
-
-def test_a_call_carries_payloads_both_ways(rig: Rig) -> None:
+def test_a_call_carries_payloads_both_ways(link_rig: LinkRig) -> None:
     def echo(call: wire.Call, payload: Sequence[bytes]) -> list[list[bytes]]:
         return [reply(call.rid, VALUE, *payload, b"more")]
 
     async def use(link: Link) -> Answered:
         return await link.call(LOOKUP, [b"one", b"two"], soon())
 
-    answer, frames = rig.use(rig.peer(echo), use)
+    answer, frames = link_rig.use(link_rig.peer(echo), use)
     assert answer == VALUE
     assert list(frames) == [b"one", b"two", b"more"]
 
 
-def test_call_all_answers_in_the_order_of_asking(rig: Rig) -> None:
+def test_call_all_answers_in_the_order_of_asking(link_rig: LinkRig) -> None:
     held: list[list[bytes]] = []
 
     def backwards(call: wire.Call, payload: Sequence[bytes]) -> list[list[bytes]]:
@@ -153,25 +54,25 @@ def test_call_all_answers_in_the_order_of_asking(rig: Rig) -> None:
     async def use(link: Link) -> list[Answered | Exception]:
         return await link.call_all([(wire.Lookup(str(n)), ()) for n in range(8)], soon())
 
-    answers = rig.use(rig.peer(backwards), use)
+    answers = link_rig.use(link_rig.peer(backwards), use)
     assert [a for a in answers if isinstance(a, Exception)] == []
     assert [a[0] for a in answers if not isinstance(a, Exception)] == [
         wire.Value(str(n).encode()) for n in range(8)
     ]
 
 
-def test_a_node_that_starts_later_is_found(rig: Rig) -> None:
-    peer = rig.peer(answer_all)
+def test_a_node_that_starts_later_is_found(link_rig: LinkRig) -> None:
+    peer = link_rig.peer(answer_all)
     peer.drop()
     timer = threading.Timer(0.4, peer.listen)
     timer.start()
-    answer, _ = rig.use(peer, ask(LOOKUP))
+    answer, _ = link_rig.use(peer, ask(LOOKUP))
     timer.join()
     assert answer == VALUE
 
 
-def test_after_a_reconnect_the_call_is_sent_again_at_once(rig: Rig) -> None:
-    peer = rig.peer(silent)
+def test_after_a_reconnect_the_call_is_sent_again_at_once(link_rig: LinkRig) -> None:
+    peer = link_rig.peer(silent)
 
     def restart() -> None:
         peer.arrived.get(timeout=SOON_S)
@@ -182,7 +83,7 @@ def test_after_a_reconnect_the_call_is_sent_again_at_once(rig: Rig) -> None:
     restarter = threading.Thread(target=restart)
     restarter.start()
     began = time.monotonic()
-    answer, _ = rig.use(peer, ask(wire.Push("q", 1, 2, 3)))
+    answer, _ = link_rig.use(peer, ask(wire.Push("q", 1, 2, 3)))
     restarter.join()
     assert answer == VALUE
     assert len({call.rid for call in peer.calls}) == 1
@@ -190,8 +91,8 @@ def test_after_a_reconnect_the_call_is_sent_again_at_once(rig: Rig) -> None:
     assert time.monotonic() - began < SOON_S / 2, "not by the attempt's own time limit"
 
 
-def test_what_must_not_be_done_twice_is_not_sent_twice(rig: Rig) -> None:
-    peer = rig.peer(silent)
+def test_what_must_not_be_done_twice_is_not_sent_twice(link_rig: LinkRig) -> None:
+    peer = link_rig.peer(silent)
 
     def restart() -> None:
         peer.arrived.get(timeout=SOON_S)
@@ -202,24 +103,24 @@ def test_what_must_not_be_done_twice_is_not_sent_twice(rig: Rig) -> None:
     restarter = threading.Thread(target=restart)
     restarter.start()
     with pytest.raises(errors.ConnectionLost, match=r"append.*may or may not"):
-        rig.use(peer, ask(wire.Append("k", b"v")))
+        link_rig.use(peer, ask(wire.Append("k", b"v")))
     restarter.join()
     assert len(peer.calls) == 1
 
 
-def test_an_attempt_without_answer_is_sent_again(rig: Rig) -> None:
+def test_an_attempt_without_answer_is_sent_again(link_rig: LinkRig) -> None:
     def third(call: wire.Call, payload: Sequence[bytes]) -> list[list[bytes]]:
         return [reply(call.rid, VALUE)] if len(peer.calls) >= 3 else []
 
-    peer = rig.peer(third)
-    answer, _ = rig.use(peer, ask(LOOKUP), attempt_s=0.1)
+    peer = link_rig.peer(third)
+    answer, _ = link_rig.use(peer, ask(LOOKUP), attempt_s=0.1)
     assert answer == VALUE
     assert len(peer.calls) >= 3  # a slow answer to the third may be overtaken by a fourth
     assert len({call.rid for call in peer.calls}) == 1
 
 
-def test_a_pop_that_is_sent_again_waits_only_for_the_rest(rig: Rig) -> None:
-    peer = rig.peer(silent)
+def test_a_pop_that_is_sent_again_waits_only_for_the_rest(link_rig: LinkRig) -> None:
+    peer = link_rig.peer(silent)
 
     def restart() -> None:
         peer.arrived.get(timeout=SOON_S)
@@ -230,7 +131,7 @@ def test_a_pop_that_is_sent_again_waits_only_for_the_rest(rig: Rig) -> None:
 
     restarter = threading.Thread(target=restart)
     restarter.start()
-    rig.use(peer, ask(wire.Pop("q", 1, 60_000)))
+    link_rig.use(peer, ask(wire.Pop("q", 1, 60_000)))
     restarter.join()
     first, again = (call.request for call in peer.calls)
     assert isinstance(first, wire.Pop)
@@ -239,169 +140,39 @@ def test_a_pop_that_is_sent_again_waits_only_for_the_rest(rig: Rig) -> None:
     assert 20_000 < again.wait_ms <= 59_700
 
 
-def test_the_deadline_ends_a_call_that_was_sent(rig: Rig) -> None:
+def test_the_deadline_ends_a_call_that_was_sent(link_rig: LinkRig) -> None:
     began = time.monotonic()
     with pytest.raises(errors.DeadlineExceeded, match="may or may not have been stored"):
-        rig.use(rig.peer(silent), ask(wire.Push("q", 1, 2, 3), 0.3))
+        link_rig.use(link_rig.peer(silent), ask(wire.Push("q", 1, 2, 3), 0.3))
     assert 0.3 <= time.monotonic() - began < SOON_S
 
 
-def test_the_deadline_ends_a_call_that_nobody_took(rig: Rig) -> None:
+def test_the_deadline_ends_a_call_that_nobody_took(link_rig: LinkRig) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # no listener, and no other process gets the port
         known = Known(f"127.0.0.1:{taken.getsockname()[1]}")
         with pytest.raises(errors.ConnectionLost, match="nothing was sent"):
-            rig.use(known, ask(LOOKUP, 0.3))
+            link_rig.use(known, ask(LOOKUP, 0.3))
 
 
-def test_a_second_answer_is_dropped(rig: Rig) -> None:
-    def twice(call: wire.Call, payload: Sequence[bytes]) -> list[list[bytes]]:
-        assert isinstance(call.request, wire.Lookup)
-        return [reply(call.rid, wire.Value(call.request.key.encode()))] * 2
-
-    async def use(link: Link) -> list[wire.AnyAnswer]:
-        return [(await link.call(wire.Lookup(str(n)), (), soon()))[0] for n in range(5)]
-
-    answers = rig.use(rig.peer(twice), use)
-    assert answers == [wire.Value(str(n).encode()) for n in range(5)]
-
-
-def test_messages_of_a_late_pop_are_given_back(rig: Rig) -> None:
-    late: list[list[bytes]] = []
-
-    def slow(call: wire.Call, payload: Sequence[bytes]) -> list[list[bytes]]:
-        if isinstance(call.request, wire.Pop):
-            late.append(reply(call.rid, wire.Popped([lent(8), lent(9)]), b"", b""))
-            return []
-        if isinstance(call.request, wire.Nack):
-            return []
-        return [*late, reply(call.rid, VALUE)]
-
-    async def use(link: Link) -> None:
-        with pytest.raises(errors.DeadlineExceeded):
-            await link.call(wire.Pop("q", 2), (), soon(0.2))
-        await link.call(LOOKUP, (), soon())
-        await link.call(LOOKUP, (), soon())
-
-    peer = rig.peer(slow)
-    rig.use(peer, use)
-    given_back = [c.request for c in peer.calls if isinstance(c.request, wire.Nack)]
-    receipts = [wire.Receipt(3, 4, 8), wire.Receipt(3, 4, 9)]
-    assert given_back[0] == wire.Nack("q", receipts, counted=False)
-
-
-def test_messages_of_a_second_answer_to_a_pop_are_given_back(rig: Rig) -> None:
-    held: list[list[bytes]] = []
-
-    def both(call: wire.Call, payload: Sequence[bytes]) -> list[list[bytes]]:
-        if isinstance(call.request, wire.Pop):
-            held.append(reply(call.rid, wire.Popped([lent(len(peer.calls))]), b""))
-            return held if len(held) == 2 else []
-        return [reply(call.rid, VALUE)] if isinstance(call.request, wire.Lookup) else []
-
-    async def use(link: Link) -> wire.AnyAnswer:
-        answer, _ = await link.call(wire.Pop("q", 1), (), soon())
-        await link.call(LOOKUP, (), soon())
-        await link.call(LOOKUP, (), soon())
-        return answer
-
-    peer = rig.peer(both)
-    assert rig.use(peer, use, attempt_s=0.2) == wire.Popped([lent(1)])
-    assert wire.Nack("q", [wire.Receipt(3, 4, 2)], counted=False) in [
-        call.request for call in peer.calls
-    ]
-
-
-@pytest.mark.parametrize(
-    "rubbish", [b"", b"\xc1", b"not msgpack at all", wire.encode([99, ["nothing"]]), b"\x90"]
-)
-def test_rubbish_is_logged_and_does_no_harm(
-    rig: Rig, rubbish: bytes, caplog: pytest.LogCaptureFixture
-) -> None:
-    def noisy(call: wire.Call, payload: Sequence[bytes]) -> list[list[bytes]]:
-        return [[rubbish], reply(call.rid, VALUE)]
-
-    answer, _ = rig.use(rig.peer(noisy), ask(LOOKUP))
-    assert answer == VALUE
-    assert "cannot read" in caplog.text
-
-
-def test_an_answer_that_cannot_be_read_fails_its_call_at_once(rig: Rig) -> None:
-    def strange(call: wire.Call, payload: Sequence[bytes]) -> list[list[bytes]]:
-        return [[wire.encode([call.rid, ["a_verb_of_the_future", 1]])]]
-
-    with pytest.raises(errors.ProtocolError, match="one version"):
-        rig.use(rig.peer(strange), ask(LOOKUP))
-
-
-def test_a_node_that_moved_is_found_by_asking_the_seeds(rig: Rig) -> None:
-    old, new = rig.peer(silent), rig.peer(answer_all)
-    known = Known(old.address)
-    old.drop()
-    known.moved = new.address
-    answer, _ = rig.use(known, ask(LOOKUP))
-    assert answer == VALUE
-
-
-def test_a_retriable_failure_is_retried_and_another_is_not(rig: Rig) -> None:
-    def busy_twice(call: wire.Call, payload: Sequence[bytes]) -> list[list[bytes]]:
-        assert isinstance(call.request, wire.Lookup)
-        if call.request.key == "bad":
-            return [reply(call.rid, wire.Failure("INVALID_ARGUMENT", "no", False))]
-        if len(peer.calls) < 3:
-            return [reply(call.rid, wire.Failure("OVERLOADED", "later", True))]
-        return [reply(call.rid, VALUE)]
-
-    async def use(router: Router) -> wire.Value:
-        value, _ = await retry.ask(router, ANY, LOOKUP, wire.Value, soon())
-        with pytest.raises(errors.InvalidArgument, match="no"):
-            await retry.ask(router, ANY, wire.Lookup("bad"), wire.Value, soon())
-        return value
-
-    peer = rig.peer(busy_twice)
-    assert rig.route(peer, use) == VALUE
-    assert len(peer.calls) == 4
-
-
-def test_when_the_time_is_over_the_last_failure_is_raised(rig: Rig) -> None:
-    def full(call: wire.Call, payload: Sequence[bytes]) -> list[list[bytes]]:
-        return [reply(call.rid, wire.Failure("QUEUE_FULL", "q is full", True))]
-
-    async def use(router: Router) -> None:
-        await retry.ask(router, ANY, LOOKUP, wire.Value, soon(2.0))
-
-    peer = rig.peer(full)
-    with pytest.raises(errors.QueueFull, match="q is full"):
-        rig.route(peer, use)
-    assert len(peer.calls) > 2
-
-
-def test_an_answer_of_another_kind_is_a_protocol_error(rig: Rig) -> None:
-    async def use(router: Router) -> None:
-        await retry.ask(router, ANY, LOOKUP, wire.Swapped, soon())
-
-    with pytest.raises(errors.ProtocolError, match="Value"):
-        rig.route(rig.peer(answer_all), use)
-
-
-def test_a_request_of_wrong_types_is_refused_here(rig: Rig) -> None:
+def test_a_request_of_wrong_types_is_refused_here(link_rig: LinkRig) -> None:
     request = wire.Push("q", 1, 2, 3, delay_ms=1.5)  # type: ignore[arg-type]
-    peer = rig.peer(answer_all)
+    peer = link_rig.peer(answer_all)
     with pytest.raises(errors.InvalidArgument, match="push: delay_ms"):
-        rig.use(peer, ask(request))
+        link_rig.use(peer, ask(request))
     assert peer.calls == []
 
 
-def test_a_closed_link_refuses(rig: Rig) -> None:
+def test_a_closed_link_refuses(link_rig: LinkRig) -> None:
     async def use(link: Link) -> None:
         link.close()  # type: ignore[attr-defined]
         with pytest.raises(errors.UsageError, match="closed"):
             await link.call(LOOKUP, (), soon())
 
-    rig.use(rig.peer(answer_all), use)
+    link_rig.use(link_rig.peer(answer_all), use)
 
 
-def test_a_forked_child_is_told_to_connect(rig: Rig) -> None:
+def test_a_forked_child_is_told_to_connect(link_rig: LinkRig) -> None:
     async def use(link: Link) -> int:
         await link.call(LOOKUP, (), soon())
         child = os.fork()
@@ -416,7 +187,7 @@ def test_a_forked_child_is_told_to_connect(rig: Rig) -> None:
         _, status = os.waitpid(child, 0)  # noqa: ASYNC222 - the child ends at once
         return os.waitstatus_to_exitcode(status)
 
-    assert rig.use(rig.peer(answer_all), use) == 0
+    assert link_rig.use(link_rig.peer(answer_all), use) == 0
 
 
 def test_closing_wakes_a_thread_that_waits() -> None:

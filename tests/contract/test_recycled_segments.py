@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from weft.limits import KIB
-from weft.persistence import layout, segments
+from weft.persistence import layout, segment_pointer, segments
 from weft.persistence.leveldb import LevelStore
 from weft.persistence.overlay import Overlay
 from weft.persistence.store import Change
@@ -24,7 +24,7 @@ SPARES = 3
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segments, "LARGE_BYTES", LARGE)
+    monkeypatch.setattr(segment_pointer, "LARGE_BYTES", LARGE)
     monkeypatch.setattr(segments, "SEGMENT_BYTES", SEGMENT)
     monkeypatch.setattr(segments, "SPARES_MAX", SPARES)
     monkeypatch.setattr(segments, "SPARES_FREE_MIN", 1)

@@ -13,7 +13,7 @@ import pytest
 
 from weft.errors import StoreDamaged
 from weft.limits import KIB
-from weft.persistence import layout, leveldb, segments
+from weft.persistence import layout, leveldb, segment_pointer, segments
 from weft.persistence.leveldb import LevelStore
 from weft.persistence.memory import MemoryStore
 from weft.persistence.overlay import Overlay
@@ -25,7 +25,7 @@ SEGMENT = 64 * KIB
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segments, "LARGE_BYTES", LARGE)
+    monkeypatch.setattr(segment_pointer, "LARGE_BYTES", LARGE)
     monkeypatch.setattr(segments, "SEGMENT_BYTES", SEGMENT)
     monkeypatch.setattr(segments, "SPARES_MAX", 0)  # see test_recycled_segments.py
 
@@ -223,7 +223,7 @@ def test_bytes_are_on_disk_before_what_points_to_them(
 
     watched(os, "fdatasync", "segment")
     watched(os, "unlink", "unlink")
-    watched(leveldb, "_sync_logs", "logs")
+    watched(leveldb, "sync_logs", "logs")
     watched(store._segments, "standings", "pointers")
     store.write([(body(1), value(1, SEGMENT))], sync=True)
     assert seen == ["segment", "pointers"]

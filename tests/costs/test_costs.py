@@ -13,7 +13,7 @@ from tests.costs.engine_run import QUEUE, EngineRun
 from tests.costs.operations import BATCH, BATCH_BYTES, Plan
 from tests.costs.relay import Parser, Way
 from tests.engine.rig import Asked
-from weft.persistence import layout, segments
+from weft.persistence import layout, segment_pointer
 from weft.persistence.leveldb import LevelStore
 from weft.persistence.store import Change
 from weft.proto import wire
@@ -104,7 +104,7 @@ def test_the_store_hands_a_large_payload_to_the_system_as_it_came(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     payload = wire.encode(wire.Payload(BATCH))
-    assert len(payload) >= segments.LARGE_BYTES
+    assert len(payload) >= segment_pointer.LARGE_BYTES
     seen: list[bytes] = []
     pwritev: Callable[[int, Sequence[bytes], int], int] = os.pwritev
 

@@ -353,3 +353,10 @@ def checked(answered: Answered) -> Answered:
         assert error.retriable == answer.retriable
         raise error
     return answered
+
+
+def queue_names(rig: Rig, request: wire.ListQueues) -> tuple[list[str], bool]:
+    """The names in an answer to ListQueues, and whether more follow."""
+    answer = rig.call(request)
+    assert isinstance(answer, wire.Queues)
+    return [info.name for info in answer.queues], answer.more

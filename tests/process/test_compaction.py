@@ -10,7 +10,7 @@ import pytest
 from weft.limits import MIB
 from weft.persistence import layout
 from weft.persistence.leveldb import LevelStore
-from weft.persistence.segments import LARGE_BYTES
+from weft.persistence.segment_pointer import LARGE_BYTES
 from weft.server.node.compaction import ROOM_BYTES, SLACK_BYTES, Compaction
 
 FULL_BYTES = 320 * MIB

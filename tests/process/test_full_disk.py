@@ -19,7 +19,7 @@ from tests.process.live_node import LiveNode
 from tests.process.wire_client import Refused, Silence, WireClient
 from weft.client.cli.doctor.node import check_space
 from weft.limits import MIB
-from weft.persistence.leveldb import WRITE_BUFFER_BYTES
+from weft.persistence.leveldb_database import WRITE_BUFFER_BYTES
 from weft.proto import wire
 from weft.proto.settings import Settings
 

@@ -20,8 +20,9 @@ import pytest
 from click.testing import CliRunner
 
 import weft
-from tests.contract.authority import Authority, Pair
+from tests.contract.authority import Authority
 from tests.process.live_node import LiveNode, NodeEnded
+from tests.process.secure_node import Caller, Secure
 from weft.client.cli.main import cli
 from weft.client.transport.connection import REFUSED, UP
 from weft.client.transport.tcp_connection import TcpConnection
@@ -33,63 +34,6 @@ from weft.server.security.data_key import data_key
 from weft.transport import noise
 
 pytestmark = pytest.mark.process
-
-
-class Secure:
-    """A node with a certificate and tokens, and its callers."""
-
-    def __init__(self, folder: Path, *, mutual: bool = False) -> None:
-        self.authority = Authority(folder)
-        server = self.authority.sign("server")
-        self.file = folder / "tokens.json"
-        self.owner = self.token("owner", "admin:*", "push:*", "consume:*", "watch:*", "table:*")
-        settings: dict[str, Any] = {
-            "tls_cert": server.cert,
-            "tls_key": server.key,
-            "tokens": self.file,
-        }
-        if mutual:
-            settings["tls_ca"] = self.authority.pair.cert
-        self.node = LiveNode(folder / "node", log=folder / "node.log", **settings)
-
-    def token(self, name: str, *grants: str, expires: int = 0) -> str:
-        return token_file.create(self.file, name, list(grants), expires)[1]
-
-    @contextmanager
-    def stub(
-        self, token: str = "", client: Pair | None = None, authority: Authority | None = None
-    ) -> Iterator[Any]:
-        own = client and (client.key.read_bytes(), client.cert.read_bytes())
-        credentials = grpc.ssl_channel_credentials(
-            (authority or self.authority).pair.cert.read_bytes(), *(own or (None, None))
-        )
-        options = [("grpc.use_local_subchannel_pool", 1)]
-        with grpc.secure_channel(self.node.grpc, credentials, options=options) as channel:
-            yield Caller(weft_pb2_grpc.QueueStub(channel), token)  # type: ignore[no-untyped-call]
-
-
-class Caller:
-    """Calls with a token, and returns how each ends."""
-
-    def __init__(self, stub: Any, token: str) -> None:
-        self._stub = stub
-        self._metadata = [("authorization", f"Bearer {token}")] if token else []
-
-    def call(self, method: str, request: Any) -> Any:
-        return getattr(self._stub, method)(request, metadata=self._metadata, timeout=100)
-
-    def code(self, method: str, request: Any) -> str:
-        try:
-            self.call(method, request)
-        except grpc.RpcError as error:
-            return str(error.code().name)
-        return "OK"
-
-    def push(self, queue: str) -> str:
-        return self.code("Push", pb.PushRequest(queue=queue, messages=[pb.OutMessage(body=b"x")]))
-
-    def pop(self, queue: str) -> str:
-        return self.code("Pop", pb.PopRequest(queue=queue, limit=1))
 
 
 @pytest.fixture(scope="module")

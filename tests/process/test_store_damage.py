@@ -29,7 +29,15 @@ import pytest
 
 from weft.errors import StorageError, StoreDamaged
 from weft.limits import KIB
-from weft.persistence import layout, leveldb, leveldb_log, leveldb_table, manifest, segments
+from weft.persistence import (
+    layout,
+    leveldb_database,
+    leveldb_log,
+    leveldb_table,
+    manifest,
+    segment_pointer,
+    segments,
+)
 from weft.persistence.leveldb import LevelStore
 from weft.persistence.store import Change
 
@@ -71,8 +79,9 @@ def contents(store: LevelStore) -> dict[bytes, bytes]:
 
 def child(path: str, mode: str, count: int) -> None:
     """Write, and report after each write how far everything is acknowledged; then close."""
-    leveldb.__dict__["WRITE_BUFFER_BYTES"] = BUFFER_BYTES
-    segments.__dict__.update(LARGE_BYTES=LARGE_BYTES, SEGMENT_BYTES=SEGMENT_BYTES)
+    leveldb_database.__dict__["WRITE_BUFFER_BYTES"] = BUFFER_BYTES
+    segment_pointer.__dict__["LARGE_BYTES"] = LARGE_BYTES
+    segments.__dict__["SEGMENT_BYTES"] = SEGMENT_BYTES
     store = LevelStore(path, create=True)
     for number in range(1, count + 1):
         sync = mode == "synced" or number % SYNC_EVERY == 0

@@ -15,7 +15,7 @@ import pytest
 
 from weft.errors import StorageError, StoreDamaged
 from weft.limits import KIB, MIB
-from weft.persistence import layout, leveldb
+from weft.persistence import layout, leveldb_database
 from weft.persistence.leveldb import LevelStore
 
 DISK_BYTES: Final = 64 * MIB
@@ -71,7 +71,7 @@ def fill(path: Path) -> int:
 def test_a_full_disk_loses_nothing_acknowledged(
     disk: Path, buffer_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leveldb, "WRITE_BUFFER_BYTES", buffer_bytes)
+    monkeypatch.setattr(leveldb_database, "WRITE_BUFFER_BYTES", buffer_bytes)
     acknowledged = fill(disk / "store")
     assert acknowledged > 10
     try:

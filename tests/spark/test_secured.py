@@ -15,7 +15,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 import weft
-from tests.process.test_security import Secure
+from tests.process.secure_node import Secure
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
 COUNT = 300

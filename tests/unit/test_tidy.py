@@ -42,7 +42,22 @@ IMPURE = {
 }  # fmt: skip
 #: Nouns that end like participles.
 NOUNS = {"fanout_ring", "finding", "routing", "testing", "tracing"}
-FILE_LINES_MAX, FUNCTION_LINES_MAX, LINE_MAX = 600, 70, 100
+FILE_LINES_MAX, FUNCTION_LINES_MAX, LINE_MAX = 400, 70, 100
+COMPLEXITY_MAX = 19
+#: Files that are still to be split, with the limit of before. The list only shrinks: a file that is
+#: short enough must leave the list, and no file is added.
+LONG_FILES = {
+    "client/transport/tcp_connection.py",
+    "dht/core.py",
+    "dht/replica.py",
+    "dht/safety.py",
+    "proto/pipelines.py",
+    "proto/wire.py",
+    "server/core/fanout.py",
+    "server/core/node_core.py",
+    "tests/sim/test_replica.py",
+}
+LONG_FILE_LINES_MAX = 600
 BANNED_NAMES = {"utils", "util", "common", "helpers", "helper", "manager", "misc"}
 PAPERS = ("README.md", "LICENSE", "CHANGELOG.md", "CONTRIBUTING.md", "ARCHITECTURE.md")
 #: Assembled from parts, so that the patterns do not match this file.
@@ -247,7 +262,33 @@ def test_a_module_is_named_by_a_noun_and_once_in_its_package() -> None:
 def test_files_are_short() -> None:
     for path in sources():
         lines = path.read_text(encoding="utf-8").count("\n")
-        assert lines <= FILE_LINES_MAX, f"{name_of(path)} has {lines} lines"
+        most = LONG_FILE_LINES_MAX if name_of(path) in LONG_FILES else FILE_LINES_MAX
+        assert lines <= most, f"{name_of(path)} has {lines} lines"
+
+
+def test_a_file_that_was_split_leaves_the_list_of_long_files() -> None:
+    long = {
+        name_of(path)
+        for path in sources()
+        if path.read_text(encoding="utf-8").count("\n") > FILE_LINES_MAX
+    }
+    assert long >= LONG_FILES, f"remove from LONG_FILES: {sorted(LONG_FILES - long)}"
+
+
+def test_ruff_bounds_the_complexity_of_functions() -> None:
+    """Ruff (C901) measures; this test keeps the limit, and allows no exception."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    lint = project["tool"]["ruff"]["lint"]
+    assert "C901" in lint["select"]
+    assert lint["mccabe"]["max-complexity"] <= COMPLEXITY_MAX
+    assert "C901" not in lint["ignore"]
+    assert "per-file-ignores" not in lint, "an exception stands at its function, with its reason"
+    excepted = re.compile(r"# noqa:.*\bC901\b")
+    for path in sources():
+        text = path.read_text(encoding="utf-8")
+        assert "# ruff" + ": noqa" not in text, f"{name_of(path)} is excepted as a whole"
+        found = excepted.search(text)
+        assert found is None, f"{name_of(path)} has an exception: split the function instead"
 
 
 def test_functions_are_short() -> None:
