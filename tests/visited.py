@@ -60,7 +60,7 @@ class Visits:
         return {
             (path.relative_to(ROOT).as_posix(), function)
             for path, function in ((Path(file).resolve(), name) for file, name in self.functions)
-            if path.is_file() and path.is_relative_to(ROOT) and path.parts[-2] != "costs"
+            if path.is_file() and path.is_relative_to(ROOT) and not path.is_relative_to(ROOT / "tests")
         }
 
 
