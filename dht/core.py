@@ -35,19 +35,12 @@ from .messages import (
     Confirm,
     Confirmed,
     EntriesAppended,
-    FencedReply,
-    Fetch,
-    Fetched,
     Install,
-    Installed,
-    Need,
     PartitionMessage,
     Ping,
     Prepare,
     Promise,
     ProposalRejected,
-    Seal,
-    SealReply,
     ViewMessage,
 )
 from .planner import ReplicationFactor, holders
@@ -225,7 +218,7 @@ class Core:
                 for number, epoch, lsn in message.commits:
                     replica = self.replicas.get(number)
                     if replica is not None:
-                        replica.hear_commit(epoch, lsn)
+                        replica.follower.hear_commit(epoch, lsn)
                         self._note_commit(replica)
             case Confirm():
                 self._confirmations.asked(sender, message)
@@ -249,27 +242,7 @@ class Core:
             return
         self._busy.add(message.partition)
         self.changed_partitions.add(message.partition)
-        match message:
-            case Seal():
-                replica.seal(sender, message)
-            case SealReply():
-                replica.sealed(sender, message)
-            case Fetch():
-                replica.fetch(sender, message)
-            case Fetched():
-                replica.fetched(sender, message)
-            case AppendEntries():
-                replica.append(sender, message)
-            case EntriesAppended():
-                replica.appended(sender, message)
-            case Need():
-                replica.need(sender, message)
-            case Install():
-                replica.install(sender, message)
-            case Installed():
-                replica.installed(sender, message)
-            case FencedReply():
-                replica.fenced(sender, message)
+        replica.receive(sender, message)
         self._note_commit(replica)
 
     def learn(self, view: View) -> None:
@@ -339,7 +312,7 @@ class Core:
                 puts.append((key, value))
         replica = self.replicas[number]
         made = Changes(puts, deletes, [key for key, _ in bodies])
-        lsn = replica.propose(made, bodies)
+        lsn = replica.primary.propose(made, bodies)
         if lsn > replica.committed:
             self.pending.add(number, lsn, made)
         self._note_commit(replica)
@@ -479,7 +452,7 @@ class Core:
         later, self._later = self._later, {}
         self._sends.extend((node, answer) for (node, _), answer in later.items())
         for number in self._busy:
-            self.replicas[number].send_to_learners()
+            self.replicas[number].log_sync.send_to_learners()
         self._tell_commits()
 
     def _tell_commits(self) -> None:
@@ -490,7 +463,7 @@ class Core:
             replica = self.replicas[number]
             if replica.role is Role.ACTIVE:
                 for follower in replica.followers:
-                    if (lsn := replica.news(follower)) is not None:
+                    if (lsn := replica.log_sync.due_commit(follower)) is not None:
                         news.setdefault(follower, []).append((number, replica.place.epoch, lsn))
         for node, commits in news.items():
             self._sends.append((node, Commits(commits)))

@@ -27,8 +27,6 @@ from .messages import Entry, Lineage
 _EPOCH_BYTES: Final = 8
 #: Approximate bytes of entries in one message: a single entry may be larger.
 SHIP_BYTES_MAX: Final = 4 << 20
-#: Applied entries kept for followers that are only a little behind.
-KEEP_MAX: Final = 4096
 
 
 class Changes(msgspec.Struct, array_like=True, frozen=True):

@@ -59,16 +59,16 @@ class Rebalancer:
         if not core.proposer.idle or not core.view.members:
             return
         known = self._look()
-        room = NEW_LEARNERS_MAX - sum(r.installing_others for r in core.replicas.values())
+        room = NEW_LEARNERS_MAX - sum(r.primary.transfer_count for r in core.replicas.values())
         # The catalogue goes first: a node that leads a partition needs the queues' records.
         for number in sorted(core.replicas, key=lambda number: number != core.catalogue):
             replica = core.replicas[number]
             if replica.role is not Role.ACTIVE:
                 continue
             next_step = self._next_step(number, replica.place, known)
-            replica.wait_only_for(next_step.grow)
+            replica.primary.wait_only_for(next_step.grow)
             if next_step.grow:
-                if replica.want_grow(next_step.grow):
+                if replica.primary.want_grow(next_step.grow):
                     change = next_step.grown(number, replica.place.epoch)
                     self._propose(number, change, next_step.successor)
             elif next_step.change is not None and room > 0:

@@ -34,19 +34,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from .planner import (
-    Liveness,
-    ReplicationFactor,
-    Step,
-    copies,
-    holders,
-    plan,
-    replenish,
-    step,
-    voters,
-)
-from .role import Role
-from .view import ReplicaSet, View
+from . import verdict_text
+from .planner import ReplicationFactor
+from .survival import Survival
+from .view import View
 
 SETTLED: Final = "settled"
 DEGRADED: Final = "degraded"
@@ -54,13 +45,7 @@ AT_RISK: Final = "at risk"
 UNAVAILABLE: Final = "unavailable"
 #: From best to worst.
 STATES: Final = (SETTLED, DEGRADED, AT_RISK, UNAVAILABLE)
-#: Node names in one reason; the others are counted.
-NAMES_MAX: Final = 4
-#: Digits of a node id in a reason.
-ID_DIGITS: Final = 8
 
-_ACTIVE: Final = Role.ACTIVE.value
-_IDLE: Final = Role.IDLE.value
 _SIZE: Final = ReplicationFactor()
 
 
@@ -132,7 +117,7 @@ class Verdict:
             more = "1 more node" if self.service == 1 else f"{self.service} more nodes"
             return f"can lose {more} without losing service"
         if self.may_fail:
-            names = _some([name[:ID_DIGITS] for name in self.may_fail])
+            names = verdict_text.some([name[: verdict_text.ID_DIGITS] for name in self.may_fail])
             return f"can lose no node without losing service, except one of: {names}"
         return "can lose no node without losing service"
 
@@ -140,283 +125,47 @@ class Verdict:
         if self.stranded:
             return "some messages are on dead nodes only"
         if self.data:
-            return f"can lose {_disks(self.data)} without losing messages"
+            return f"can lose {verdict_text.disks(self.data)} without losing messages"
         return "can lose no disk without losing messages"
 
 
 def assess(seen: Observation, size: ReplicationFactor = _SIZE) -> Verdict:
     """Computes the verdict, in milliseconds for hundreds of nodes and thousands of partitions."""
-    tally = _Tally(seen, size)
-    unserved = tuple(n for n in tally.numbers if not tally.served(n))
-    blocked = tuple(n for n in tally.numbers if not tally.survives(n))
-    stranded = tuple(n for n in blocked if not tally.live_sync[n])
-    thin, lagging = tally.thin(), tally.lagging()
-    moving, misplaced = tally.moving()
-    down = tuple(node for node in seen.view.members if node not in seen.alive)
-    service = 0 if unserved else tally.service()
-    data = max(0, min((len(live) for live in tally.live_sync), default=0) - 1)
-    outage, advice = _outage(tally, blocked, stranded)
-    reasons = outage + _words(
-        tally, advice, unserved=unserved, blocked=blocked, down=down, thin=thin, lagging=lagging,
-        misplaced=misplaced,
-    )  # fmt: skip
+    survival = Survival(seen, size)
+    moving, misplaced = survival.moving()
+    found = _findings(survival, misplaced)
+    unserved, blocked = found.unserved, found.blocked
+    service = 0 if unserved else survival.service()
+    data = max(0, min((len(live) for live in survival.live_sync), default=0) - 1)
+    outage, advice = verdict_text.outage(survival, found)
+    reasons = outage + verdict_text.reasons(survival, found, advice)
     if not reasons:
         state = SETTLED
-    elif unserved or not tally.numbers:
+    elif unserved or not survival.numbers:
         state = UNAVAILABLE
     else:
         state = DEGRADED if service and data else AT_RISK
     return Verdict(
         state, tuple(reasons), tuple(advice), service, data,
-        () if unserved else tally.expendable(),
-        tuple(sorted({next(iter(live)) for live in tally.live_sync if len(live) == 1})),
-        down, tally.quorum, unserved, blocked, stranded, thin, lagging,
-        "; ".join(outage) if blocked else "", tally.wanted,
-        recovered=bool(tally.numbers) and not (
-            unserved or moving or lagging or tally.short() or tally.housekeeping()
+        () if unserved else survival.expendable(),
+        tuple(sorted({next(iter(live)) for live in survival.live_sync if len(live) == 1})),
+        found.down, survival.quorum, unserved, blocked, found.stranded, found.thin, found.lagging,
+        "; ".join(outage) if blocked else "", survival.wanted,
+        recovered=bool(survival.numbers) and not (
+            unserved or moving or found.lagging or survival.short() or survival.housekeeping()
         ),
     )  # fmt: skip
 
 
-class _Tally:
-    """The results of the rules for each partition, computed once."""
-
-    def __init__(self, seen: Observation, size: ReplicationFactor) -> None:
-        self.seen, self.view, self.size = seen, seen.view, size
-        self.numbers = range(len(seen.view.places))
-        self.holders = frozenset(holders(seen.view))
-        self.able = self.holders & seen.alive
-        self.live_sync = [seen.alive & set(place.sync) for place in seen.view.places]
-        #: Live nodes that can hold the partition, including the live sync members.
-        self.reach = [self._reach(number) for number in self.numbers]
-        self.quorum = bool(seen.view.voters) and seen.view.quorum(seen.alive)
-        self.min_sync = seen.view.min_sync
-        self.intact = [self._intact(number) for number in self.numbers]
-
-    def _reach(self, number: int) -> frozenset[str]:
-        place, live = self.view.places[number], self.live_sync[number]
-        found = live | self.able
-        if len(place.sync) < self.view.min_sync:
-            found |= self.seen.alive & set(place.learners)
-            if number == self.view.catalogue:  # every data node follows it
-                data = {n for n, each in self.view.members.items() if not each.witness}
-                found |= self.seen.alive & data
-        return found
-
-    def _intact(self, number: int) -> bool:
-        """True if the partition takes pushes, now or soon, without a change of the view."""
-        sync = self.view.places[number].sync
-        enough = len(sync) >= self.view.min_sync and len(self.live_sync[number]) == len(sync)
-        return enough and self.seen.roles[number] != _IDLE
-
-    def served(self, number: int) -> bool:
-        return self.intact[number] and self.seen.roles[number] in (_ACTIVE, None)
-
-    def survives(self, number: int) -> bool:
-        """True if the partition is served, or will be served before any dead node returns."""
-        return self.intact[number] or (
-            self.quorum
-            and bool(self.live_sync[number])
-            and len(self.reach[number]) >= self.min_sync
-        )
-
-    def service(self) -> int:
-        """The largest n such that any n live nodes may fail: one fewer than the size of the
-        smallest set of failures that stops a partition. A set stops a partition by one of three
-        causes; the smallest set for each cause is known without enumerating sets."""
-        if not self.numbers:
-            return 0
-        costs = [min(map(len, self.live_sync))]
-        costs += [max(1, len(reach) - self.min_sync + 1) for reach in self.reach]
-        costs.append(self._cost_of_majority())
-        return max(0, min(costs) - 1)
-
-    def _cost_of_majority(self) -> int:
-        """The fewest failures that leave no majority while a partition needs a majority."""
-        holding = frozenset[str]().union(*self.live_sync)
-        needs_one = not all(self.intact)
-        costs = []
-        for group in filter(None, self.view.groups):
-            live = self.seen.alive & set(group)
-            cost = max(0, len(live) - len(group) // 2)
-            touches = needs_one or bool(cost and live & holding)
-            costs.append(cost if touches else cost + 1)
-        return min(costs, default=0)
-
-    def expendable(self) -> tuple[str, ...]:
-        """Live members of which any single one may fail without loss of service."""
-        critical: set[str] = set()
-        needs_majority = not all(self.intact)
-        holding = set().union(*(place.sync for place in self.view.places))
-        for node in self.seen.alive & set(self.view.deciders):
-            decides = self.view.quorum(self.seen.alive - {node})
-            if not decides and (needs_majority or node in holding):
-                critical.add(node)
-        if not self.quorum:
-            critical |= holding
-        for number in self.numbers:
-            live, reach = self.live_sync[number], self.reach[number]
-            if len(live) == 1:
-                critical |= live
-            if len(reach) <= self.min_sync:
-                critical |= live if self.intact[number] else reach
-        members = set(self.view.members)
-        return tuple(sorted((self.seen.alive & members) - critical))
-
-    def thin(self) -> tuple[int, ...]:
-        wanted = self.wanted
-        return tuple(n for n in self.numbers if len(self.view.places[n].sync) < wanted)
-
-    @property
-    def wanted(self) -> int:
-        """Synchronous copies that the plan gives each partition."""
-        return max(1, min(self.size.sync, len(self.holders)))
-
-    def short(self) -> bool:
-        """True if a sync set can still grow with the live nodes."""
-        can = max(1, min(self.size.sync, len(self.able)))
-        return any(len(live) < can for live in self.live_sync)
-
-    def lagging(self) -> tuple[int, ...]:
-        alive = self.seen.alive
-        return tuple(
-            number
-            for number, lag in enumerate(self.seen.lag)
-            if any(entries and node in alive for node, entries in lag.items())
-        )
-
-    def moving(self) -> tuple[bool, tuple[int, ...]]:
-        """True if a next step is due; and the partitions that are not on the planned nodes."""
-        goals = plan(self.view, self.size)
-        spare = sorted(self.holders)
-        due, misplaced = False, []
-        for number, (place, goal) in enumerate(zip(self.view.places, goals, strict=True)):
-            now = (place.primary, set(place.sync), set(place.learners))
-            if now != (goal.primary, set(goal.sync), set(goal.learners)):
-                misplaced.append(number)
-            due = due or self._next_step(number, place, goal, spare) != Step()
-        return due, tuple(misplaced)
-
-    def _next_step(
-        self, number: int, place: ReplicaSet, goal: ReplicaSet, spare: list[str]
-    ) -> Step:
-        """The next step, as the partition's primary computes it (``rebalancer``)."""
-        alive = self.seen.alive.__contains__
-        least = self.view.min_sync
-        liveness = Liveness(alive, alive)
-        urgent = replenish(number, place, liveness, self.size.sync, least, spare)
-        if urgent != Step() or not all(map(alive, place.sync)):
-            return urgent
-        return step(number, place, goal, alive, self.size.sync, spare)
-
-    def housekeeping(self) -> list[str]:
-        """Changes of the view that the catalogue's primary still has to make."""
-        view, found = self.view, []
-        if view.joining or set(view.voters) != set(voters(view)):
-            found.append("the voters are being replaced")
-        if view.min_sync < (needed := copies(view, self.size)):
-            found.append(f"pushes are acknowledged on {view.min_sync} of {needed} copies")
-        elif view.min_sync > needed and len(self.holders) == 2:
-            found.append(f"pushes wait for {view.min_sync} copies; {needed} will do with a witness")
-        return found
-
-
-def _words(
-    tally: _Tally,
-    advice: list[str],
-    *,
-    unserved: tuple[int, ...],
-    blocked: tuple[int, ...],
-    down: tuple[str, ...],
-    thin: tuple[int, ...],
-    lagging: tuple[int, ...],
-    misplaced: tuple[int, ...],
-) -> list[str]:
-    """The reasons besides an outage; appends to the advice."""
-    view, alive = tally.view, tally.seen.alive
-    if not view.places:
-        advice.append("start the nodes, or ask another one with -s")
-        return ["no partitions are known"]
-    reasons = []
-    passing = len(unserved) - len(blocked)
-    if passing:
-        reasons.append(f"{_partitions(passing)} not served for the moment: a failover is under way")
-    if down:
-        many = f"{len(down)} of {len(view.members)} members " + ("is" if len(down) == 1 else "are")
-        reasons.append(f"{many} down: {_named(view, down)}")
-        if not advice:
-            advice.append(f"start {_named(view, down)}, or take it out with `weft cluster leave`")
-    heard = len(alive & view.members.keys())
-    if tally.seen.observer and 2 * heard < len(view.members) and len(view.members) > 2:
-        observer = _named(view, [tally.seen.observer])
-        reasons.append(
-            f"{observer} hears {heard} of {len(view.members)} members: it may be cut off itself"
-        )
-        advice.append("ask another node, with -s")
-    for state in ("leaving", "away", "stopped"):
-        nodes = [n for n, each in view.members.items() if each.state == state and n in alive]
-        if nodes:
-            reasons.append(f"{_named(view, nodes)}: {state}")
-    if thin:
-        reasons.append(f"{_partitions(len(thin))} with fewer than {tally.wanted} copies in step")
-    if misplaced and not down:  # a dead member explains its empty places
-        reasons.append(f"{_partitions(len(misplaced))} not on the planned nodes yet")
-    if lagging:
-        reasons.append(f"{_partitions(len(lagging))} with a follower behind")
-    return reasons + tally.housekeeping()
-
-
-def _outage(
-    tally: _Tally, blocked: tuple[int, ...], stranded: tuple[int, ...]
-) -> tuple[list[str], list[str]]:
-    """Why partitions stay unserved until a node returns, and which nodes to start."""
-    view, alive = tally.view, tally.seen.alive
-    reasons, advice = [], []
-    if view.places and not tally.quorum:
-        voting = view.deciders
-        dead = [node for node in voting if node not in alive]
-        live = len(voting) - len(dead)
-        reasons.append(
-            f"quorum lost: {live} of {len(voting)} voters alive, dead are {_named(view, dead)}"
-        )
-        missing = max(len(group) // 2 + 1 - len(alive & set(group)) for group in view.groups)
-        advice.append(f"start {missing} of {_named(view, dead)}: a majority of the voters must run")
-    if stranded:
-        lost = {node for number in stranded for node in view.places[number].sync}
-        reasons.append(
-            f"{_partitions(len(stranded))} without a live copy: only {_named(view, sorted(lost))} "
-            "had all of their messages"
-        )
-        advice.append(
-            f"start {_named(view, sorted(lost))}; only if the disks are lost for good: "
-            "`weft cluster recover`"
-        )
-    if blocked and not stranded:
-        reasons.append(
-            f"{_partitions(len(blocked))} without the {view.min_sync} live copies that a push needs"
-        )
-    return reasons, advice
-
-
-def _named(view: View, nodes: Sequence[str]) -> str:
-    """Node names for an operator: the beginning of the id, and the address."""
-
-    def name(node: str) -> str:
-        member = view.members.get(node)
-        short = node[:ID_DIGITS]
-        return f"{short} ({member.grpc})" if member is not None and member.grpc else short
-
-    return _some([name(node) for node in nodes])
-
-
-def _some(names: Sequence[str]) -> str:
-    more = len(names) - NAMES_MAX
-    return ", ".join(names[:NAMES_MAX]) + (f" and {more} more" if more > 0 else "")
-
-
-def _partitions(count: int) -> str:
-    return f"{count} partition{'s' if count != 1 else ''}"
-
-
-def _disks(count: int) -> str:
-    return f"{count} disk{'s' if count != 1 else ''}"
+def _findings(survival: Survival, misplaced: tuple[int, ...]) -> verdict_text.Findings:
+    seen = survival.seen
+    blocked = tuple(n for n in survival.numbers if not survival.survives(n))
+    return verdict_text.Findings(
+        unserved=tuple(n for n in survival.numbers if not survival.served(n)),
+        blocked=blocked,
+        stranded=tuple(n for n in blocked if not survival.live_sync[n]),
+        down=tuple(node for node in seen.view.members if node not in seen.alive),
+        thin=survival.thin(),
+        lagging=survival.lagging(),
+        misplaced=misplaced,
+    )

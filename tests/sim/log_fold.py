@@ -232,7 +232,7 @@ class Fold:
 
     def compare(self, machine: Machine, replica: Replica) -> None:
         number = replica.number
-        if replica._installing or replica.applied < self._whole_at.get((machine.name, number), 0):
+        if replica.installing or replica.applied < self._whole_at.get((machine.name, number), 0):
             return
         self.compared_count += 1
         if replica.empty and not self._disks[machine.name][number].sum:

@@ -42,7 +42,7 @@ def _trims_all(replica: Replica, last: int) -> None:
     """Trim every entry, needed or not, applied or not."""
     if replica.log.end > replica.log.base:
         replica.log.trim(replica.log.end)
-        replica._save()
+        replica.save()
 
 
 def _never_lost(node_core: NodeCore, number: int) -> bool:

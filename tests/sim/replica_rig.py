@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from weft.dht.log import Changes
-from weft.dht.messages import AnyMessage, AppendEntries, EntriesAppended, FencedReply, SealReply
+from weft.dht.messages import AnyMessage, EntriesAppended, PartitionMessage
 from weft.dht.planted_bugs import PlantedBugs
 from weft.dht.replica import Replica
 from weft.dht.role import Role
@@ -30,15 +30,6 @@ def put(name: str, value: bytes = b"v") -> Changes:
     """An entry that writes one value of the table."""
     key = layout.table(PARTITION, name)
     return Changes([(key, layout.seal(key, value))], [], [])
-
-
-#: Method of a replica for a message type, where it differs from the message's name.
-METHODS: Final[dict[type, str]] = {
-    AppendEntries: "append",
-    EntriesAppended: "appended",
-    FencedReply: "fenced",
-    SealReply: "sealed",
-}
 
 
 class Player:
@@ -117,7 +108,7 @@ class ReplicaRig:
             bodies: list[tuple[bytes, bytes | None]] = [
                 (key, layout.seal(key, b"payload")) for key in changes.bodies
             ]
-            lsn = self[name].propose(changes, bodies)
+            lsn = self[name].primary.propose(changes, bodies)
         self.end(name)
         return lsn
 
@@ -126,9 +117,8 @@ class ReplicaRig:
         self.in_flight += [(name, to, message) for to, message in sent]
 
     def hear(self, sender: str, to: str, message: AnyMessage) -> None:
-        replica = self.players[to].replica
-        method = METHODS.get(type(message)) or type(message).__name__.lower()
-        getattr(replica, method)(sender, message)
+        assert isinstance(message, PartitionMessage)
+        self.players[to].replica.receive(sender, message)
         self.end(to)
 
     def play(self, drop: Drops = lambda *_: False, limit: int = 10_000) -> None:
@@ -152,12 +142,12 @@ class ReplicaRig:
                 self.hear(each.name, to, message)
         replica = self.players[name].replica
         replica.resend()
-        replica.send_to_learners()
-        replica.send_to_learners()  # entries that existed at the last ping
+        replica.log_sync.send_to_learners()
+        replica.log_sync.send_to_learners()  # entries that existed at the last ping
         self.end(name)
         for follower in replica.followers:
-            if (lsn := replica.news(follower)) is not None:
-                self.players[follower].replica.hear_commit(replica.place.epoch, lsn)
+            if (lsn := replica.log_sync.due_commit(follower)) is not None:
+                self.players[follower].replica.follower.hear_commit(replica.place.epoch, lsn)
                 self.end(follower)
 
     def restart(self, name: str) -> None:

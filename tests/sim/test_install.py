@@ -153,7 +153,7 @@ def test_half_a_state_is_never_taken_for_a_whole_one() -> None:
         for _ in range(10):
             rig.remind("a")
             rig.play()
-        level = rig["a"].want_grow("c")
+        level = rig["a"].primary.want_grow("c")
         same = rig.players["c"].state() == rig.players["a"].state()
         assert level
         assert same is not marks_early
@@ -197,4 +197,4 @@ def test_a_learner_that_falls_silent_does_not_hold_the_log_for_ever() -> None:
     rig.place(1, "ab", "c")
     rig.players["a"].dead.add("c")
     rig.remind("a")
-    assert rig["a"].installing_others == 0
+    assert rig["a"].primary.transfer_count == 0

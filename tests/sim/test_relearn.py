@@ -33,28 +33,28 @@ def test_what_it_said_before_it_forgot_does_not_count() -> None:
 
     rig.remind("a")
     rig.play(drop=keep)
-    assert not primary.want_grow("c"), "its answer would come with a ping, and is asked for"
+    assert not primary.primary.want_grow("c"), "its answer would come with a ping, and is asked for"
     rig.end("a")
     rig.play(drop=keep)
     assert late
-    assert primary.want_grow("c")
-    primary.wait_only_for("")
+    assert primary.primary.want_grow("c")
+    primary.primary.wait_only_for("")
     _place(rig, "", 2)
     assert rig["c"].empty
     for each in late:
         rig.hear(*each)
-    assert not primary.want_grow("c"), "it is no learner"
+    assert not primary.primary.want_grow("c"), "it is no learner"
     _place(rig, "c", 3, of="ab")
     rig.in_flight.clear()  # nothing reaches c for now
     for each in late:
         rig.hear(*each)
-    assert not primary.want_grow("c"), "it has nothing"
+    assert not primary.primary.want_grow("c"), "it has nothing"
     _place(rig, "c", 3, of="c")
     for _ in range(3):
         rig.remind("a")
         rig.play()
     assert rig["c"].log.end == primary.log.end
-    assert primary.want_grow("c")
+    assert primary.primary.want_grow("c")
 
 
 def _core(view: View) -> tuple[Core, MemoryStore]:

@@ -272,24 +272,24 @@ def test_a_cut_takes_the_payloads_with_it() -> None:
 def test_a_pending_learner_is_waited_for_from_the_instant_it_is_pending() -> None:
     rig = ReplicaRig("abc")
     primary = rig.active("ab", "c")
-    assert primary.want_grow("c")
+    assert primary.primary.want_grow("c")
     lsn = rig.propose("a", put("k"))
     rig.play(drop=lambda sender, to, _: "c" in (sender, to))
     assert primary.committed < lsn
-    assert not primary.want_grow("c")  # not caught up
+    assert not primary.primary.want_grow("c")  # not caught up
     rig.remind("a")
     rig.remind("a")
     rig.play()
     assert primary.committed == lsn
-    assert primary.want_grow("c")
+    assert primary.primary.want_grow("c")
 
 
 def test_it_stays_pending_until_a_newer_epoch_is_learned() -> None:
     rig = ReplicaRig("abc")
     primary = rig.active("ab", "c")
-    assert primary.want_grow("c")
+    assert primary.primary.want_grow("c")
     rig.players["a"].dead.add("c")
-    assert not primary.want_grow("c")
+    assert not primary.primary.want_grow("c")
     assert primary.pending == {"c"}  # the view may have been changed meanwhile
     rig.place(1, "ab", "c")
     assert primary.pending == {"c"}
@@ -300,12 +300,12 @@ def test_it_stays_pending_until_a_newer_epoch_is_learned() -> None:
 def test_who_dies_while_pending_is_not_waited_for_once_the_wish_is_decided() -> None:
     rig = ReplicaRig("abc")
     primary = rig.active("ab", "c")
-    assert primary.want_grow("c")
+    assert primary.primary.want_grow("c")
     lsn = rig.propose("a", put("k"))
     rig.play(drop=lambda sender, to, _: "c" in (sender, to))
-    primary.wait_only_for("c")
+    primary.primary.wait_only_for("c")
     assert primary.committed < lsn
-    primary.wait_only_for("")  # the register refuses, and c is not reachable
+    primary.primary.wait_only_for("")  # the register refuses, and c is not reachable
     assert primary.committed == lsn
 
 
@@ -315,9 +315,9 @@ def test_a_learner_that_is_far_behind_or_silent_does_not_become_pending() -> Non
     for _ in range(70):
         rig.propose("a", put("k"))
     rig.play(drop=lambda sender, to, _: "c" in (sender, to))
-    assert not primary.want_grow("c")
+    assert not primary.primary.want_grow("c")
     assert primary.pending == set()
-    assert not primary.want_grow("d")
+    assert not primary.primary.want_grow("d")
 
 
 # --- alone ------------------------------------------------------------------------------------
@@ -368,7 +368,7 @@ def test_alone_the_log_comes_into_the_state_before_anything_is_written_without_o
     last.learn(ReplicaSet(2, ("b",)), 1)  # a died and was removed: b is the only replica
     assert last.alone
     assert last.applied < last.committed == last.log.end
-    lsn = last.propose(put("k", b"two"), [])
+    lsn = last.primary.propose(put("k", b"two"), [])
     assert lsn == last.log.end, "an older entry would be written over it"
     last.learn(ReplicaSet(2, ("b",), ("c",)), 1)  # a learner is added
     assert last.applied < last.log.end == lsn, "what was acknowledged is not passed over"

@@ -12,7 +12,7 @@ import heapq
 import random
 from collections.abc import Callable, Sequence
 
-from weft.dht import replica, snapshot_transfer
+from weft.dht import replica_limits, snapshot_transfer
 from weft.dht.core import Timing, decode_view
 from weft.dht.messages import AnyMessage, PeerReply, PeerRequest, Ping
 from weft.dht.view import Member, View
@@ -34,11 +34,12 @@ START = 1_000_000 * SECOND
 PACE = Timing(ping=400_000, suspect=1_000_000, again=200_000, backoff=40_000, grace=20 * SECOND)
 #: Limits of large logs, lowered so that short runs reach them.
 for _module, _name, _small in (
-    (replica, "ENTRIES_MAX", 8),
-    (replica, "KEEP_MAX", 24),
-    (replica, "APPLY_MAX", 8),
+    (replica_limits, "ENTRIES_MAX", 8),
+    (replica_limits, "KEEP_MAX", 24),
+    (replica_limits, "APPLY_MAX", 8),
     (snapshot_transfer, "PIECE_BYTES", 400),
 ):
+    assert hasattr(_module, _name), "the code reads the limit from another module"
     setattr(_module, _name, _small)
 #: A longer pause between retries: a run has few rounds, and retries should not use them up.
 setattr(Pause.__new__, "__defaults__", (120_000,))  # noqa: B010
