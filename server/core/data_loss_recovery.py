@@ -5,6 +5,7 @@ the change is safe)."""
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Final, Protocol
 
 from weft.dht import data_loss_recovery
@@ -18,7 +19,7 @@ from weft.proto import wire
 from weft.server.engine import head
 from weft.server.engine.engine import Engine
 
-from .operation import Operation, Pause, Question
+from .operation import Operation, Pause, Question, operation_of
 
 #: Batches that a node counts for one report: other requests wait for the node's thread meanwhile.
 BATCHES_MAX: Final = 20_000
@@ -58,7 +59,8 @@ def _count(engine: Engine, number: int, limit: int) -> tuple[dict[str, int], int
     return dict(messages), batches
 
 
-def recover(host: RecoveryHost, request: wire.Recover) -> Operation:
+@operation_of(wire.Recover)
+def recover(host: RecoveryHost, request: wire.Recover, payload: Sequence[bytes] = ()) -> Operation:
     """Reports the lost data; with `execute`, continues without the lost data."""
     core = host.core
     unreachable = [node for node in core.view.members if not core.reachable(node)]

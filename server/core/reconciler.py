@@ -18,7 +18,7 @@ from weft.server.engine.hold import Hold
 from weft.server.engine.queue import created_of
 
 from . import publish_operations, reserve_operations
-from .fanout import ClusterHost
+from .cluster_host import ClusterHost
 from .operation import Operation
 
 #: The interval of scans. Work found by two scans in a row has no caller any more.

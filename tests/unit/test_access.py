@@ -18,6 +18,7 @@ from weft.client.cli.main import cli
 from weft.errors import InvalidArgument, PermissionDenied, Unauthenticated
 from weft.proto import pipelines, wire
 from weft.proto.settings import Settings
+from weft.proto.verbs import INTERNAL
 from weft.server.security import access, token_file
 from weft.server.security.access import PERMISSIONS, Access, Grant, Principal, allow
 from weft.server.security.token_command import expiry
@@ -38,7 +39,7 @@ ADMIN = (
     wire.Snapshot, wire.Restore, pipelines.ReleaseAll, pipelines.DeleteSubscription,
 )  # fmt: skip
 #: Requests between nodes only.
-INNER = {wire.CatchUp, wire.Copies, *get_args(pipelines.INNER_REQUESTS)}
+INNER = INTERNAL
 TABLE = (wire.Insert, wire.Lookup, wire.Remove, wire.Append, wire.CompareAndSwap)
 
 
