@@ -7,12 +7,13 @@ and in a log; here values stay in the store, so memory does not bound the table.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from weft import limits
 from weft.errors import TooLarge
 from weft.persistence import layout
 from weft.proto import wire
+from weft.proto.handlers import Handlers
 
 from . import placement
 
@@ -25,25 +26,33 @@ class TableResult(NamedTuple):
     value: bytes | None = None
 
 
+#: The verbs, by request: each gets the request and the current value.
+transforms: Final = Handlers[Callable[..., TableResult]]()
+
+
 def place(key: str, partitions: int) -> bytes:
     """The store key for a table key. Raises InvalidArgument if the key is empty or too long."""
     limits.check_range("key bytes", len(key.encode()), 1, limits.TABLE_KEY_BYTES_MAX)
     return layout.table(placement.of_text(key, partitions), key)
 
 
+@transforms(wire.Insert)
 def insert(request: wire.Insert, current: bytes | None) -> TableResult:
     _check_value(request.value)
     return TableResult(wire.Done(), True, request.value)
 
 
+@transforms(wire.Lookup)
 def lookup(request: wire.Lookup, current: bytes | None) -> TableResult:
     return TableResult(wire.Value(current))
 
 
+@transforms(wire.Remove)
 def remove(request: wire.Remove, current: bytes | None) -> TableResult:
     return TableResult(wire.Done(int(current is not None)), current is not None)
 
 
+@transforms(wire.Append)
 def append(request: wire.Append, current: bytes | None) -> TableResult:
     """ZHT's own addition to the usual verbs: many writers extend a value without reading first."""
     value = (current or b"") + request.value
@@ -51,23 +60,13 @@ def append(request: wire.Append, current: bytes | None) -> TableResult:
     return TableResult(wire.Done(len(value)), True, value)
 
 
+@transforms(wire.CompareAndSwap)
 def compare_and_swap(request: wire.CompareAndSwap, current: bytes | None) -> TableResult:
     if current != request.old:
         return TableResult(wire.Swapped(False, current))
     if request.new is not None:
         _check_value(request.new)
     return TableResult(wire.Swapped(True, current), True, request.new)
-
-
-Verb = Callable[..., TableResult]
-
-VERBS: dict[type, Verb] = {
-    wire.Insert: insert,
-    wire.Lookup: lookup,
-    wire.Remove: remove,
-    wire.Append: append,
-    wire.CompareAndSwap: compare_and_swap,
-}
 
 
 def _check_value(value: bytes) -> None:

@@ -14,14 +14,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from . import wire
+from .verb import Repeat
+from .verbs import requests_where
 
 #: A second execution has a second effect, or its answer hides the result of the first.
-ONCE: Final = (
-    wire.Append, wire.CompareAndSwap, wire.Remove,
-    wire.DeleteQueue, wire.PurgeQueue, wire.Redrive,
-)  # fmt: skip
-SINGLE_COPY: Final = (*ONCE, wire.Cancel)
+ONCE: Final = requests_where(lambda verb: verb.repeat is Repeat.ONCE)
+SINGLE_COPY: Final = requests_where(lambda verb: verb.repeat is not Repeat.FREELY)
 
 
 def refused_in_doubt(refusal: str) -> str:

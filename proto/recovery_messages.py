@@ -66,7 +66,3 @@ class Recovery(Answer, frozen=True, tag="recovery"):
     #: The number of the partition with the queues' own records.
     catalogue: int
     done: bool
-
-
-RECOVERY_REQUESTS = Recover | Copies
-RECOVERY_ANSWERS = CopiesInfo | Recovery

@@ -60,7 +60,9 @@ class Visits:
         return {
             (path.relative_to(ROOT).as_posix(), function)
             for path, function in ((Path(file).resolve(), name) for file, name in self.functions)
-            if path.is_file() and path.is_relative_to(ROOT) and not path.is_relative_to(ROOT / "tests")
+            if path.is_file()
+            and path.is_relative_to(ROOT)
+            and not path.is_relative_to(ROOT / "tests")
         }
 
 

@@ -54,7 +54,7 @@ def pause_s(tries: int) -> float:
 
 def passes(request: wire.AnyRequest, failure: WeftError) -> bool:
     """True if the request may be retried after this failure."""
-    if isinstance(request, ONCE):
+    if type(request) in ONCE:
         return isinstance(failure, NOT_DONE)
     return failure.retriable
 

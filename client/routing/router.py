@@ -20,7 +20,6 @@ from typing import Final
 
 from weft.client.transport.link import LOOK_S, Link
 from weft.client.transport.links import Links
-from weft.client.transport.pending_calls import WAITING
 from weft.client.transport.runtime import Runtime
 from weft.dht import placement
 from weft.errors import (
@@ -34,6 +33,7 @@ from weft.errors import (
 )
 from weft.proto import wire
 from weft.proto.idempotence import ONCE
+from weft.proto.verbs import WAITING
 
 from .cluster_view import ClusterNode, ClusterView
 from .discovery import Discovery
@@ -130,9 +130,10 @@ class Router:
 
     def until(self, request: wire.AnyRequest, deadline: float, silences: int) -> float:
         """Returns the deadline of an attempt that starts now: early if other nodes can serve it."""
-        if self.alone or isinstance(request, ONCE):
+        if self.alone or type(request) in ONCE:
             return deadline
-        wait_s = request.wait_ms / 1000 if isinstance(request, WAITING) else 0.0
+        waits = type(request) in WAITING
+        wait_s = request.wait_ms / 1000 if waits else 0.0  # type: ignore[attr-defined]
         silent_s = SILENT_S
         if silences:
             silent_s = min(SILENT_S_MAX, SILENT_AGAIN_S * SILENT_GROWTH ** min(silences - 1, 8))

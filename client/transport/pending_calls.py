@@ -35,20 +35,14 @@ from weft.errors import (
     ProtocolError,
     WeftError,
 )
-from weft.proto import pipelines, wire
+from weft.proto import wire
 from weft.proto.idempotence import SINGLE_COPY
+from weft.proto.verbs import MESSAGE_WAITS, WAITING
 
 #: Limit of calls in flight on one connection; a caller that reaches it does not wait for answers.
 CALLS_MAX: Final = 65_536
 #: Number of abandoned pops to remember, so that a late answer can be returned.
 ABANDONED_MAX: Final = 4_096
-
-
-#: Requests that a node may answer late because they ask it to wait, or to query other nodes.
-WAITING: Final = (
-    wire.Pop, wire.Where, pipelines.Reserve, pipelines.AckThrough, pipelines.ReleaseAll,
-    pipelines.DeleteSubscription, pipelines.Publish, pipelines.Abort,
-)  # fmt: skip
 
 
 class NotSent(ConnectionLost):
@@ -127,8 +121,8 @@ class PendingCalls:
             raise Overloaded(f"{CALLS_MAX} calls are under way on this connection: await some")
         rid = next(self._rids)
         call = PendingCall(rid, request, payload, deadline, self._token)
-        if isinstance(request, WAITING):
-            now += request.wait_ms / 1000
+        if type(request) in WAITING:
+            now += request.wait_ms / 1000  # type: ignore[attr-defined]
         call.waiting_until = now
         call.attempt_at = now + self._attempt_s
         self._calls[rid] = call
@@ -139,7 +133,7 @@ class PendingCalls:
         """The caller has gone: return the messages of an answer that the caller did not take."""
         if self._calls.pop(call.rid, None) is not None:
             self._remember(call)
-            if call.sends and isinstance(call.request, wire.Pop | wire.Where):
+            if call.sends and type(call.request) in MESSAGE_WAITS:
                 self._stop_waiting(call.rid, call.request)
         elif isinstance(call.answer, wire.Popped) and isinstance(call.request, wire.Pop):
             self._return(call.request.queue, call.answer.lent)
@@ -152,7 +146,7 @@ class PendingCalls:
             self._end(call, error=self._late(call))
         elif now >= call.attempt_at:
             call.attempt_at = now + max(0.0, call.waiting_until - now) + self._attempt_s
-            if call.sends and not isinstance(call.request, SINGLE_COPY):
+            if call.sends and type(call.request) not in SINGLE_COPY:
                 self._unsent.append(call)
 
     def next_due(self, call: PendingCall) -> float:
@@ -198,9 +192,7 @@ class PendingCalls:
         if self.up:
             return
         self.up = True
-        for call in [
-            c for c in self._calls.values() if c.sends and isinstance(c.request, SINGLE_COPY)
-        ]:
+        for call in [c for c in self._calls.values() if c.sends and type(c.request) in SINGLE_COPY]:
             self._end(call, error=_broken(call))
         self._unsent = deque(self._calls.values())
 
@@ -216,7 +208,7 @@ class PendingCalls:
         """
         if not self.up or len(self._unsent) > 1 or self.asides:
             return False
-        if isinstance(call.request, SINGLE_COPY) or not take([call.frame, *call.payload]):
+        if type(call.request) in SINGLE_COPY or not take([call.frame, *call.payload]):
             return False
         call.sends = 1
         self._unsent.clear()
@@ -267,7 +259,7 @@ class PendingCalls:
 
     def _frames(self, call: PendingCall, now: float) -> list[bytes]:
         request = call.request
-        if call.sends and isinstance(request, WAITING) and request.wait_ms:
+        if call.sends and type(request) in WAITING and request.wait_ms:  # type: ignore[attr-defined]
             # A resend asks the node to wait only for the rest of the time.
             left_ms = max(0, int((call.waiting_until - now) * 1000))
             waiting = msgspec.structs.replace(request, wait_ms=left_ms)
@@ -293,10 +285,10 @@ class PendingCalls:
             if len(self._abandoned) > ABANDONED_MAX:
                 self._abandoned.popitem(last=False)
 
-    def _stop_waiting(self, rid: int, request: wire.Pop | wire.Where) -> None:
+    def _stop_waiting(self, rid: int, request: wire.AnyRequest) -> None:
         if isinstance(request, wire.Pop):  # an answer follows in any case, and may lease messages
             self._unanswered.add(rid)
-        if request.wait_ms:
+        if request.wait_ms:  # type: ignore[attr-defined]
             self.asides.append(wire.StopWaiting(rid))
 
     def _misread(self, frame: wire.Frame, why: str) -> None:

@@ -6,12 +6,12 @@ missing for a moment, until the entries that create them are applied. To treat s
 deleted would discard their messages. So the node reloads the catalogue only when the catalogue is
 known to be complete, and learns nothing from the catalogue until then.
 
-A delete is answered when every member of a sync set has applied the delete (``fanout.catalogue``),
-so a node that was a member all the time has all deletes. A node that was no member for a while,
-because the node was down, may have missed deletes answered meanwhile. When the node becomes a
-member again, its queues are *doubtful*: the node serves requests for them only after a sync with
-the catalogue's primary. Otherwise the node would acknowledge pushes to a deleted queue, and the
-messages would be lost.
+A delete is answered when every member of a sync set has applied it (``catalogue_operations``), so a
+node that was a member all the time has all deletes. A node that was no member for a while, because
+the node was down, may have missed deletes answered meanwhile. When the node becomes a member again,
+its queues are *doubtful*: the node serves requests for them only after a sync with the catalogue's
+primary. Otherwise the node would acknowledge pushes to a deleted queue, and the messages would be
+lost.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ from weft.dht.view import NOTHING, View
 from weft.proto import wire
 from weft.server.engine.engine import Engine
 
-from . import fanout
+from .catalogue_operations import known_here
+from .cluster_host import ClusterHost
 from .operation import Operation, Pause
+from .primary_operations import at_primary
 
 
 class CatalogueReader(Protocol):
@@ -51,7 +53,7 @@ def _stayed(node: str, before: View, after: View) -> bool:
 
 
 class CatalogueSync:
-    def __init__(self, reader: CatalogueReader, cluster: fanout.ClusterHost) -> None:
+    def __init__(self, reader: CatalogueReader, cluster: ClusterHost) -> None:
         self._reader = reader
         self._cluster = cluster
         self._waiting: list[tuple[int, object]] = []
@@ -130,7 +132,7 @@ class CatalogueSync:
         self._reload, loaded = False, False
         try:
             number = self._reader.core.catalogue
-            said, frames = yield from fanout.at_primary(self._cluster, number, wire.CatchUp())
+            said, frames = yield from at_primary(self._cluster, number, wire.CatchUp())
             rounds = 0  # entries applied in one round can be read in the next
             # A node that becomes the primary meanwhile reads the whole catalogue at adoption.
             while isinstance(said, wire.Done) and rounds < 2 and not (self._reload or self.leads):
@@ -184,7 +186,7 @@ class CatalogueSync:
         try:
             engine = self._reader.engine
             unknown = engine.unknown_queues
-            said, frames = yield from fanout.known_here(self._cluster)
+            said, frames = yield from known_here(self._cluster)
             if isinstance(said, wire.Done) and unknown >= engine.unknown_queues:
                 engine.delete_orphans()
             return said, frames

@@ -4,6 +4,7 @@ the change is safe)."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, Protocol
 
 from weft.dht import data_loss_recovery
@@ -15,7 +16,7 @@ from weft.errors import InvalidArgument, Unavailable, UsageError
 from weft.proto import wire
 from weft.server.engine.engine import Engine
 
-from .operation import Operation, Pause, Question
+from .operation import Operation, Pause, Question, operation_of
 
 #: Batches that a node counts for one report: other requests wait for the node's thread meanwhile.
 BATCHES_MAX: Final = 20_000
@@ -42,7 +43,8 @@ def copies(host: RecoveryHost, request: wire.Copies) -> wire.CopiesInfo:
     return wire.CopiesInfo(found)
 
 
-def recover(host: RecoveryHost, request: wire.Recover) -> Operation:
+@operation_of(wire.Recover)
+def recover(host: RecoveryHost, request: wire.Recover, payload: Sequence[bytes] = ()) -> Operation:
     """Reports the lost data; with `execute`, continues without the lost data."""
     core = host.core
     unreachable = [node for node in core.view.members if not core.reachable(node)]

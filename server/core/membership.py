@@ -3,6 +3,7 @@ change. Also: how a node publishes its addresses to the other members."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import msgspec
@@ -15,7 +16,7 @@ from weft.dht.view import Member
 from weft.errors import InvalidArgument, StoreDamaged, UsageError
 from weft.proto import wire
 
-from .operation import Operation, Pause
+from .operation import Operation, Pause, operation_of
 
 
 class MembershipHost(Protocol):
@@ -25,7 +26,8 @@ class MembershipHost(Protocol):
     def cluster(self) -> str: ...
 
 
-def join(host: MembershipHost, request: wire.Join) -> Operation:
+@operation_of(wire.Join)
+def join(host: MembershipHost, request: wire.Join, payload: Sequence[bytes] = ()) -> Operation:
     core = host.core
     for name in ("node", "peer", "key"):
         if not getattr(request, name):
@@ -52,7 +54,8 @@ def join(host: MembershipHost, request: wire.Join) -> Operation:
         yield Pause()
 
 
-def leave(host: MembershipHost, request: wire.Leave) -> Operation:
+@operation_of(wire.Leave)
+def leave(host: MembershipHost, request: wire.Leave, payload: Sequence[bytes] = ()) -> Operation:
     """Marks a node as leaving: its data moves away, then the node is removed. No data is lost."""
     core = host.core
     while True:

@@ -21,7 +21,6 @@ from typing import Protocol
 
 import msgspec
 
-from weft import limits
 from weft.dht import placement
 from weft.dht.core import Core
 from weft.dht.messages import StockAnnouncement as Word
@@ -210,12 +209,3 @@ class MetadataLists:
 
     def _answer(self, to: object, answer: wire.AnyAnswer) -> None:
         self._home.engine.answer(to, answer)
-
-
-def unfit(request: wire.Where) -> str | None:
-    """Checks a client's query of a list; returns the error, or None."""
-    if not 0 <= request.wait_ms <= limits.WAIT_MS_MAX:
-        return f"wait_ms must be 0 to {limits.WAIT_MS_MAX}, not {request.wait_ms}"
-    if len(request.fallen) > limits.FALLEN_MAX:
-        return f"at most {limits.FALLEN_MAX} nodes can be named, not {len(request.fallen)}"
-    return None

@@ -16,7 +16,6 @@ soon as another node may have changed the partition.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
-from typing import Final
 
 from weft.dht.core import PACE, SIZE, Core, Timing
 from weft.dht.messages import AnyMessage, PeerReply, PeerRequest, QueueMessage
@@ -25,33 +24,27 @@ from weft.dht.planner import ReplicationFactor
 from weft.dht.rebalancer import Handover
 from weft.dht.view import Member, View
 from weft.persistence.store import Change, StoreReader
-from weft.proto import pipelines, wire
-from weft.server.engine.engine import BRINGS, VERBS, Engine, SinglePush
+from weft.proto import wire
+from weft.server.engine.engine import Engine, SinglePush
 from weft.server.engine.state import Answered
 
-from . import fanout, operation_table
 from .backup_waits import BackupWaits
 from .catalogue_sync import CatalogueSync
 from .commit_gate import CommitGate
 from .commit_wait import UNKNOWN
-from .data_loss_recovery import copies
 from .lease_handover import LeaseHandover
 from .local_verdict import LocalVerdict
 from .membership import introduce
-from .metadata_list import MetadataLists, unfit
+from .metadata_list import MetadataLists
 from .operation import LIFE_US, Inner, Operation, PeerCaller
 from .operations import Operations
 from .partition_ownership import PartitionOwnership
+from .primary_operations import settle
 from .ready import Ready
 from .reconciler import Reconciler
-from .refusal import not_here, refusal
+from .refusal import not_here
 from .remote_pop import RemotePop
-from .routing import of_batch, places
-from .status import cluster_info, view_info
-
-#: The lsn of deferred changes, which are in no log yet: greater than any lsn in a log.
-_LATER: Final = 1 << 62
-_NOT_YET: Final = wire.Failure("UNAVAILABLE", "this node is in no cluster: ask another", True)
+from .request_router import ENGINE_ALONE, RequestRouter
 
 
 class NodeCore:
@@ -93,13 +86,17 @@ class NodeCore:
         self._lease_handover = LeaseHandover(self)
         self.core.ready_to_move = self._lease_handover.ready
         self.remote_pop = RemotePop(self)
+        self._requests = RequestRouter(
+            self, self.engine, self._operations, self._metadata_lists, self._catalogue_sync,
+            self._backup_waits, self.remote_pop,
+        )  # fmt: skip
         self._sends: list[tuple[str, AnyMessage]] = []
         #: This node as a member of the view: addresses and key.
         self.me: Member | None = None
         self._introduced: tuple[Member | None, int] = (None, 0)
         self.now = 0
 
-    # --- the cluster as seen by operations (``fanout.ClusterHost``) -------------------------------
+    # --- the cluster as seen by operations (``cluster_host``) -------------------------------
 
     @property
     def view(self) -> View:
@@ -144,97 +141,14 @@ class NodeCore:
         self, request: wire.AnyRequest, payload: Sequence[bytes], to: object, *, plain: bool
     ) -> None:
         """Handles a client request. A plain client knows one node; a smart client, the view."""
-        kind = type(request)
-        if self._ownership.single and kind in VERBS:
+        if self._ownership.single and type(request) in ENGINE_ALONE:
             self.engine.handle(request, payload, to)
-            return
-        failure = self._unfit(request, payload)
-        if failure is not None:
-            self.engine.answer(to, failure)
-            return
-        if (about := operation_table.MEMBERS.get(kind)) is not None:
-            self._operations.start(about(self, request), to, self.now + LIFE_US)
-            return
-        make = operation_table.STREAMS.get(kind)
-        if make is None and len(self.view.members) > 1:
-            make = operation_table.OPERATIONS.get(kind) or (
-                operation_table.PLAIN.get(kind) if plain else None
-            )
-        if make is not None:
-            self._operations.start(make(self, request, payload), to, self.now + LIFE_US)
-            return
-        if len(self.view.members) > 1:
-            if isinstance(request, BRINGS) and self._is_astray(request):
-                operation = operation_table.PLAIN[kind](self, request, payload)
-                self._operations.start(operation, to, self.now + LIFE_US)
-                return
-            if plain and isinstance(request, wire.Pop):
-                operation = self.remote_pop.pop(request, payload)
-                self._operations.start(operation, to, self.now + request.wait_ms * 1000 + LIFE_US)
-                return
-        self.direct(request, payload, to)
-
-    def _unfit(self, request: wire.AnyRequest, payload: Sequence[bytes]) -> wire.Failure | None:
-        """Checks a client request before any handler runs; returns the failure, or None."""
-        if len(payload) != isinstance(request, BRINGS):
-            words = f"{len(payload)} payload frames do not go with this verb"
-        elif isinstance(request, wire.CatchUp | wire.Copies | pipelines.INNER_REQUESTS):
-            words = "this request is internal to the cluster"
-        elif isinstance(request, pipelines.ReadReserved) and not (
-            0 <= request.partition < self.core.catalogue
-        ):
-            words = f"there is no partition {request.partition}"
-        elif isinstance(request, wire.Where) and (wrong := unfit(request)) is not None:
-            words = wrong
-        elif self.node not in self.view.members:
-            return _NOT_YET
         else:
-            return None
-        return wire.Failure("INVALID_ARGUMENT", words, False)
-
-    def _is_astray(self, request: wire.Push | pipelines.StageBatch) -> bool:
-        """True if a smart client sent the batch here by mistake: the client does not know yet that
-        the queue is ordered, or that the queue is no longer ordered."""
-        doubtful = self.is_ordered(request.queue) or self._metadata_lists.keeps(request.queue)
-        return doubtful and of_batch(self, request) not in self.led
+            self._requests.handle(request, payload, to, plain=plain)
 
     def direct(self, request: wire.AnyRequest, payload: Sequence[bytes], to: object) -> None:
         """Answers a request on this node alone, if possible."""
-        kind = type(request)
-        if self._needs_catalogue_sync(request) and not (isinstance(to, Inner) and to.fresh):
-            operation = fanout.refreshed(self, request, payload)
-            self._operations.start(operation, to, self.now + LIFE_US)
-            return
-        failure = refusal(self, request)
-        if failure is not None:
-            self.engine.answer(to, failure)
-        elif kind is wire.GetView:
-            self.engine.answer(to, view_info(self))
-        elif kind is wire.ClusterStatus:
-            self.engine.answer(to, cluster_info(self))
-        elif isinstance(request, wire.Where):
-            self._metadata_lists.where(request, to)
-        elif isinstance(request, wire.CatchUp):
-            self._catalogue_sync.catch_up(request, to)
-        elif isinstance(request, wire.Copies):
-            self.engine.answer(to, copies(self, request))
-        elif isinstance(request, wire.Snapshot) and places(self, request):
-            self._backup_waits.ask(request, to)
-        else:
-            self.engine.handle(request, payload, to)
-            if isinstance(request, wire.Pop):
-                forwarded = isinstance(to, PeerCaller) and to.forwarded
-                self._metadata_lists.popped(request, to, forwarded=forwarded)
-
-    def _needs_catalogue_sync(self, request: wire.AnyRequest) -> bool:
-        """True if the request names a queue, and this node may lack changes of that queue."""
-        name = getattr(request, "queue", None)
-        return (
-            name is not None
-            and (name not in self.engine.queues or self._catalogue_sync.doubtful)
-            and type(request) is not wire.CreateQueue
-            and self.core.catalogue not in self.led
-        )
+        self._requests.direct(request, payload, to)
 
     def not_here(self, number: int) -> wire.Failure:
         return not_here(self, number)
@@ -252,7 +166,7 @@ class NodeCore:
                 node, rid = message.reply_to or (sender, message.rid)
                 if node in self.view.members:
                     caller = PeerCaller(node, rid, forwarded=message.reply_to is not None)
-                    self.direct(message.request, message.payload, caller)
+                    self._requests.direct(message.request, message.payload, caller)
             case PeerReply():
                 self._operations.replied(sender, message)
             case StockWord():
@@ -399,7 +313,7 @@ class NodeCore:
 
     def return_lent(self, nack: wire.Nack) -> None:
         """Returns leased messages that no client has seen to the primaries of their partitions."""
-        self.run_operation(self._lease_handover.returning(fanout.settle(self, nack, ())))
+        self.run_operation(self._lease_handover.returning(settle(self, nack, ())))
 
     def retire(self, *, hurry: bool = False) -> Handover:
         """Hands over before this node stops: see ``dht.rebalancer`` and ``lease_handover``."""

@@ -8,10 +8,11 @@ simulator runs operations as a node does.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Final, NamedTuple
 
 from weft.proto import wire
+from weft.proto.handlers import Handlers
 
 #: A question without an answer for this long, beyond its own wait, is given up.
 PATIENCE_US: Final = 1_000_000
@@ -43,6 +44,10 @@ class Pause(NamedTuple):
 
 Step = list[Question] | Pause
 Operation = Generator[Step, list[Said], Said]
+
+#: Registers the operation of a client's request: a function of the cluster, the request and its
+#: payload.
+operation_of: Final = Handlers[Callable[..., Operation]]()
 
 
 class PeerCaller(NamedTuple):

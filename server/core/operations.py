@@ -9,6 +9,7 @@ from typing import Final, Protocol
 from weft.dht.messages import PeerReply, PeerRequest
 from weft.errors import StorageError, WeftError
 from weft.proto import wire
+from weft.proto.verbs import MESSAGE_WAITS
 from weft.server.engine.timers import Timers
 
 from .operation import (
@@ -29,8 +30,6 @@ OPERATIONS_MAX: Final = 100_000
 LATE_US: Final = 120_000_000
 #: Answers to forwarded requests are relayed for this long; see `PeerRequest.reply_to`.
 _RELAY_US: Final = 10_000_000
-#: Requests with answers that may lease messages.
-_POPS: Final = (wire.Pop, wire.Where)
 #: Bits for the question numbers of one process.
 _BOOT_SHIFT: Final = 40
 _LATE: Final = wire.Failure(
@@ -137,11 +136,12 @@ class Operations:
         running = self._running.get(inner.operation)
         if running is None or inner.step != running.step or running.has(inner.position):
             request = question.request
-            if isinstance(message.answer, wire.Popped) and isinstance(request, _POPS):
+            if isinstance(message.answer, wire.Popped) and type(request) in MESSAGE_WAITS:
                 lent = message.answer.lent
                 receipts = [wire.Receipt(one.partition, one.lsn, one.nonce) for one in lent]
                 if receipts:
-                    self._host.return_lent(wire.Nack(request.queue, receipts, counted=False))
+                    queue: str = request.queue  # type: ignore[attr-defined]
+                    self._host.return_lent(wire.Nack(queue, receipts, counted=False))
             return
         if question.answered_by is not None:
             question.answered_by.append(sender)
@@ -250,4 +250,7 @@ def _may_be_forwarded(request: wire.AnyRequest) -> bool:
 
 
 def _wait_us(request: wire.AnyRequest) -> int:
-    return request.wait_ms * 1000 if isinstance(request, wire.Pop | wire.Where) else 0
+    if type(request) not in MESSAGE_WAITS:
+        return 0
+    wait_ms: int = request.wait_ms  # type: ignore[attr-defined]
+    return wait_ms * 1000

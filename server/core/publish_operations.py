@@ -14,8 +14,10 @@ from weft import limits
 from weft.proto import pipelines, wire
 from weft.server.engine import publisher
 
-from .fanout import ClusterHost, at_primary, everywhere, passes
-from .operation import Operation, Pause, Question, Said, Step
+from .cluster_host import ClusterHost
+from .fanout import everywhere
+from .operation import Operation, Pause, Question, Said, Step, operation_of
+from .primary_operations import at_primary, passes
 from .reserve_operations import led
 from .routing import of_batch
 
@@ -24,6 +26,7 @@ def _home(cluster: ClusterHost, queue: str, name: str) -> int:
     return publisher.home(queue, name, cluster.view.catalogue)
 
 
+@operation_of(pipelines.CloseStage, pipelines.LastPublished)
 def at_home(
     cluster: ClusterHost,
     request: pipelines.CloseStage | pipelines.LastPublished,
@@ -35,6 +38,7 @@ def at_home(
     return (yield from at_primary(cluster, home, request))
 
 
+@operation_of(pipelines.StageBatch)
 def stage(
     cluster: ClusterHost, request: pipelines.StageBatch, payload: Sequence[bytes]
 ) -> Operation:
@@ -46,6 +50,7 @@ def stage(
         yield Pause()
 
 
+@operation_of(pipelines.Publish)
 def publish(
     cluster: ClusterHost, request: pipelines.Publish, payload: Sequence[bytes]
 ) -> Operation:
@@ -97,6 +102,7 @@ def carry_out(
     return answer if isinstance(answer, wire.Failure) else None
 
 
+@operation_of(pipelines.Abort)
 def abort(cluster: ClusterHost, request: pipelines.Abort, payload: Sequence[bytes]) -> Operation:
     """Gives up every stage of an unpublished batch, and drops the stages on all nodes.
 

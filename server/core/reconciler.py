@@ -19,7 +19,7 @@ from weft.server.engine.queue import created_of
 from weft.server.engine.unfinished_work import Kind
 
 from . import publish_operations, reserve_operations
-from .fanout import ClusterHost
+from .cluster_host import ClusterHost
 from .operation import Operation
 
 #: The interval of scans. Work found by two scans in a row has no caller any more.

@@ -8,9 +8,9 @@ from typing import Protocol
 
 from weft.dht.core import Core
 from weft.proto import wire
-from weft.server.engine.engine import BRINGS
+from weft.proto.verbs import WITH_PAYLOAD
 
-from .fanout import ClusterHost
+from .cluster_host import ClusterHost
 from .routing import places
 
 
@@ -29,7 +29,7 @@ def refusal(leader: Leader, request: wire.AnyRequest) -> wire.Failure | None:
         if outage := leader.outage(number):
             # The request would wait for copies that cannot be made.
             return wire.Failure("UNAVAILABLE", outage, True)
-    if leader.core.full_peers and isinstance(request, BRINGS):
+    if leader.core.full_peers and type(request) in WITH_PAYLOAD:
         full = leader.core.full_peers.intersection(leader.view.places[partitions[0]].sync)
         if full:
             return wire.Failure(

@@ -17,9 +17,10 @@ from weft.dht.planner import holders
 from weft.pop_search import AskNode, PopSearch, SearchMemory, WaitAtMetadataList
 from weft.proto import wire
 
-from .fanout import ClusterHost, passes
+from .cluster_host import ClusterHost
 from .operation import Operation, Pause, Question, Said, Step
 from .prefetch import LOT_MAX, Piece, PrefetchedLots, cut
+from .primary_operations import passes
 
 #: Queues with a remembered search memory, at most.
 _TRAILS_MAX: Final = 10_000

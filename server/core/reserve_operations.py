@@ -16,13 +16,14 @@ from collections.abc import Generator, Sequence
 from typing import Final, NamedTuple
 
 from weft import limits
-from weft.errors import InvalidArgument
 from weft.proto import pipelines, wire
 from weft.proto.pipelines import ReservationInfo, SliceInfo
 from weft.server.engine import ledger
 
-from .fanout import ClusterHost, at_primary, everywhere, passes
-from .operation import Operation, Pause, Question, Said, Step
+from .cluster_host import ClusterHost
+from .fanout import everywhere
+from .operation import Operation, Pause, Question, Said, Step, operation_of
+from .primary_operations import at_primary, passes
 
 #: Rounds in which a client's own call informs the partitions; then the ledger's node continues.
 TELL_MAX: Final = 5
@@ -43,6 +44,7 @@ def _home(cluster: ClusterHost, queue: str, subscription: str) -> int:
     return ledger.home(queue, subscription, cluster.view.catalogue)
 
 
+@operation_of(pipelines.OpenSubscription, pipelines.DescribeReservation, pipelines.Heartbeat)
 def at_home(
     cluster: ClusterHost,
     request: pipelines.OpenSubscription | pipelines.DescribeReservation | pipelines.Heartbeat,
@@ -66,6 +68,7 @@ class _Share(NamedTuple):
     bytes: int
 
 
+@operation_of(pipelines.Reserve)
 def reserve(
     cluster: ClusterHost, request: pipelines.Reserve, payload: Sequence[bytes]
 ) -> Operation:
@@ -237,17 +240,10 @@ def _unexpected(answer: wire.AnyAnswer) -> wire.Failure:
 # --- read -------------------------------------------------------------------------------------
 
 
-def read(
-    cluster: ClusterHost, request: pipelines.ReadReserved, payload: Sequence[bytes]
-) -> Operation:
-    if not 0 <= request.partition < cluster.view.catalogue:
-        raise InvalidArgument(f"there is no partition {request.partition}")
-    return (yield from at_primary(cluster, request.partition, request))
-
-
 # --- ack, release, delete ---------------------------------------------------------------------
 
 
+@operation_of(pipelines.AckThrough, pipelines.ReleaseAll, pipelines.DeleteSubscription)
 def settle(
     cluster: ClusterHost,
     request: pipelines.AckThrough | pipelines.ReleaseAll | pipelines.DeleteSubscription,
@@ -307,6 +303,7 @@ def pay(
 # --- inspection -------------------------------------------------------------------------------
 
 
+@operation_of(pipelines.DescribeSubscription)
 def stats(
     cluster: ClusterHost, request: pipelines.DescribeSubscription, payload: Sequence[bytes]
 ) -> Operation:
@@ -319,6 +316,7 @@ def stats(
     return pipelines.Subscriptions((yield from _with_backlog(cluster, said.subscriptions))), ()
 
 
+@operation_of(pipelines.ListSubscriptions)
 def listing(
     cluster: ClusterHost, request: pipelines.ListSubscriptions, payload: Sequence[bytes]
 ) -> Operation:

@@ -1,60 +1,25 @@
-"""The partitions of a request: a node answers only if it leads all of them."""
+"""The partitions of a request: a node answers only if it leads all of them.
+
+The column `partitions` of the verb table names the rule; this module has one function per rule.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 from weft.dht import placement
 from weft.proto import pipelines, wire
+from weft.proto.verb import Partitions
+from weft.proto.verbs import VERBS
 from weft.server.engine import ledger, publisher, stage
 
-from .fanout import ClusterHost, place_of
-
-_SETTLES = (wire.Ack, wire.Nack, wire.Extend)
-_CATALOGUE = (wire.CreateQueue, wire.UpdateQueue, wire.DeleteQueue, wire.PurgeQueue)
-#: Requests to the home of a subscription, and to the home of an app.
-_LEDGER = (
-    pipelines.OpenSubscription, pipelines.BeginReserve, pipelines.SealReservation,
-    pipelines.DescribeReservation, pipelines.AckThrough, pipelines.Heartbeat, pipelines.ReleaseAll,
-    pipelines.DeleteSubscription, pipelines.Settle, pipelines.JudgeMarks,
-    pipelines.DescribeSubscription,
-)  # fmt: skip
-_APP = (
-    pipelines.CloseStage, pipelines.Decide, pipelines.Decided, pipelines.GiveUpStages,
-    pipelines.LastPublished,
-)  # fmt: skip
-_LISTED = (pipelines.Survey, pipelines.Mark, pipelines.Reveal)
+from .cluster_host import ClusterHost
 
 
 def places(cluster: ClusterHost, request: wire.AnyRequest) -> Sequence[int]:
-    count = cluster.view.catalogue
-    if isinstance(request, wire.Push | wire.Restore | pipelines.StageBatch):
-        return (of_batch(cluster, request),)
-    if isinstance(request, wire.Snapshot | wire.Cancel):
-        return (request.partition,) if 0 <= request.partition < count else ()
-    if isinstance(request, _SETTLES):
-        return list({r.partition: None for r in request.receipts if 0 <= r.partition < count})
-    if isinstance(request, wire.TABLE_REQUESTS):
-        return (placement.of_text(request.key, count),)
-    if isinstance(request, wire.Where):
-        return (placement.of_text(request.queue, count),)
-    if isinstance(request, _CATALOGUE):
-        return (count,)
-    return _of_stream(count, request)
-
-
-def _of_stream(count: int, request: wire.AnyRequest) -> Sequence[int]:
-    if isinstance(request, _LEDGER):
-        return (ledger.home(request.queue, request.subscription, count),)
-    if isinstance(request, _APP):
-        return (publisher.home(request.queue, request.app, count),)
-    if isinstance(request, _LISTED):
-        return request.partitions
-    if isinstance(request, pipelines.ReadReserved):
-        return (request.partition,)
-    if isinstance(request, pipelines.Finish):
-        return list({partition: None for partition, _ in request.holds})
-    return ()
+    """The numbers of the partitions; numbers out of range are left out."""
+    return _PLACES[type(request)](cluster, request)
 
 
 def of_batch(cluster: ClusterHost, request: wire.Push | wire.Restore | pipelines.StageBatch) -> int:
@@ -63,3 +28,81 @@ def of_batch(cluster: ClusterHost, request: wire.Push | wire.Restore | pipelines
         return place_of(cluster, request)
     ordered = bool(cluster.is_ordered(request.queue))
     return stage.place_of(request.queue, request, cluster.view.catalogue, ordered=ordered)
+
+
+def place_of(cluster: ClusterHost, request: wire.Push | wire.Restore, guess: bool = False) -> int:
+    """The partition of a push, or of a restored batch."""
+    batch = request.kept if isinstance(request, wire.Restore) else request
+    ordered = cluster.is_ordered(request.queue)
+    return placement.of_push(
+        request.queue, guess if ordered is None else ordered, batch.producer, batch.batch,
+        batch.dedup_key, cluster.view.catalogue,
+    )  # fmt: skip
+
+
+# --- the rules --------------------------------------------------------------------------------
+
+
+def _none(cluster: ClusterHost, request: wire.AnyRequest) -> Sequence[int]:
+    return ()
+
+
+def _batch(
+    cluster: ClusterHost, request: wire.Push | wire.Restore | pipelines.StageBatch
+) -> Sequence[int]:
+    return (of_batch(cluster, request),)
+
+
+def _number(cluster: ClusterHost, request: Any) -> Sequence[int]:
+    number: int = request.partition
+    return (number,) if 0 <= number < cluster.view.catalogue else ()
+
+
+def _numbers(cluster: ClusterHost, request: Any) -> Sequence[int]:
+    numbers: list[int] = request.partitions
+    return numbers
+
+
+def _receipts(cluster: ClusterHost, request: wire.Ack | wire.Nack | wire.Extend) -> Sequence[int]:
+    count = cluster.view.catalogue
+    return list({r.partition: None for r in request.receipts if 0 <= r.partition < count})
+
+
+def _holds(cluster: ClusterHost, request: pipelines.Finish) -> Sequence[int]:
+    return list({partition: None for partition, _ in request.holds})
+
+
+def _key(cluster: ClusterHost, request: Any) -> Sequence[int]:
+    return (placement.of_text(request.key, cluster.view.catalogue),)
+
+
+def _queue(cluster: ClusterHost, request: Any) -> Sequence[int]:
+    return (placement.of_text(request.queue, cluster.view.catalogue),)
+
+
+def _catalogue(cluster: ClusterHost, request: wire.AnyRequest) -> Sequence[int]:
+    return (cluster.view.catalogue,)
+
+
+def _subscription(cluster: ClusterHost, request: Any) -> Sequence[int]:
+    return (ledger.home(request.queue, request.subscription, cluster.view.catalogue),)
+
+
+def _app(cluster: ClusterHost, request: Any) -> Sequence[int]:
+    return (publisher.home(request.queue, request.app, cluster.view.catalogue),)
+
+
+_RULES: Final[dict[Partitions, Callable[..., Sequence[int]]]] = {
+    Partitions.NONE: _none,
+    Partitions.BATCH: _batch,
+    Partitions.NUMBER: _number,
+    Partitions.NUMBERS: _numbers,
+    Partitions.RECEIPTS: _receipts,
+    Partitions.HOLDS: _holds,
+    Partitions.KEY: _key,
+    Partitions.QUEUE: _queue,
+    Partitions.CATALOGUE: _catalogue,
+    Partitions.SUBSCRIPTION: _subscription,
+    Partitions.APP: _app,
+}
+_PLACES: Final = {request: _RULES[verb.partitions] for request, verb in VERBS.items()}

@@ -17,6 +17,7 @@ from typing import Any, Final
 import grpc
 
 from weft.errors import WeftError
+from weft.proto.verbs import MESSAGE_WAITS, VERBS
 from weft.server.observability.histogram import Histogram
 from weft.server.observability.log import Field, fields
 
@@ -28,7 +29,9 @@ _NAME: Final = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
 #: Longer than any fsync of a healthy disk.
 SLOW_S: Final = 1.0
 #: Methods that wait on request: their duration says nothing about the node.
-WAITING: Final = frozenset({"Pop", "Consume"})
+WAITING: Final = frozenset(
+    method.partition(".")[2] for request in MESSAGE_WAITS for method in VERBS[request].grpc
+)
 #: Log lines about calls in one second; the next second begins with the number left out.
 LINES_PER_SECOND_MAX: Final = 20
 #: Codes that report a fault of the node, not of the request.

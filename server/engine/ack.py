@@ -20,12 +20,14 @@ from weft.errors import InvalidArgument
 from weft.proto import dead_letter, wire
 
 from . import handle, message_set
+from .handlers import handles
 from .head import Part
 from .lease import EndedLease, Lease
 from .queue import QueueState
 from .state import EngineState
 
 
+@handles(wire.Ack)
 def ack(state: EngineState, request: wire.Ack, to: object) -> None:
     def one(lease: Lease, bits: int) -> None:
         lease.acked |= bits
@@ -36,6 +38,7 @@ def ack(state: EngineState, request: wire.Ack, to: object) -> None:
     _settle(state, queue, request.receipts, to, one, lambda said: said.acked)
 
 
+@handles(wire.Nack)
 def nack(state: EngineState, request: wire.Nack, to: object) -> None:
     limits.check_range("delay_ms", request.delay_ms, 0, limits.DELAY_MS_MAX)
     if len(request.reason.encode()) > limits.REASON_BYTES_MAX:
@@ -56,6 +59,7 @@ def nack(state: EngineState, request: wire.Nack, to: object) -> None:
     _settle(state, queue, request.receipts, to, one, lambda said: said.nacked)
 
 
+@handles(wire.Extend)
 def extend(state: EngineState, request: wire.Extend, to: object) -> None:
     limits.check_range("lease_ms", request.lease_ms, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX)
 

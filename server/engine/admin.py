@@ -18,6 +18,7 @@ from . import queue as stored
 from .batch import TouchedBatch, split
 from .catalogue import drop, enter, renew, settle
 from .cleanup import STEP
+from .handlers import handles
 from .head import Part
 from .message_id_queue import IdEntry
 from .queue import GENERATION_BITS, QueueRecord, QueueState
@@ -26,6 +27,7 @@ from .state import EngineState
 _CREATED_MASK = (1 << 47) - 1
 
 
+@handles(wire.CreateQueue)
 def create_queue(state: EngineState, request: wire.CreateQueue, to: object) -> None:
     limits.check_queue_name(request.queue)
     request.settings.check()
@@ -47,6 +49,7 @@ def create_queue(state: EngineState, request: wire.CreateQueue, to: object) -> N
     state.answer(to, wire.Created(found is None), (), {state.catalogue})
 
 
+@handles(wire.UpdateQueue)
 def update_queue(state: EngineState, request: wire.UpdateQueue, to: object) -> None:
     queue = state.queue(request.queue)
     unknown = set(request.changes) - set(Settings.__struct_fields__)
@@ -79,6 +82,7 @@ _SettingsByName = msgspec.defstruct(
 )
 
 
+@handles(wire.DeleteQueue)
 def delete_queue(state: EngineState, request: wire.DeleteQueue, to: object) -> None:
     queue = state.queue(request.queue)
     users = [
@@ -94,6 +98,7 @@ def delete_queue(state: EngineState, request: wire.DeleteQueue, to: object) -> N
     state.answer(to, wire.Done(queue.messages), (), {state.catalogue})
 
 
+@handles(wire.PurgeQueue)
 def purge_queue(state: EngineState, request: wire.PurgeQueue, to: object) -> None:
     """Drops all messages, leased messages included, by starting an empty generation."""
     old = state.queue(request.queue)
@@ -103,6 +108,7 @@ def purge_queue(state: EngineState, request: wire.PurgeQueue, to: object) -> Non
     state.answer(to, wire.Done(old.messages), (), {state.catalogue})
 
 
+@handles(wire.ListQueues)
 def list_queues(state: EngineState, request: wire.ListQueues, to: object) -> None:
     limits.check_range("limit", request.limit, 1, limits.POP_COUNT_MAX)
     names = sorted(
@@ -112,6 +118,7 @@ def list_queues(state: EngineState, request: wire.ListQueues, to: object) -> Non
     state.answer(to, wire.Queues(page, len(names) > request.limit, _counted(state)))
 
 
+@handles(wire.DescribeQueue)
 def describe_queue(state: EngineState, request: wire.DescribeQueue, to: object) -> None:
     info = state.queue(request.queue).info(state.now)
     state.answer(to, wire.Queues([info], False, _counted(state)))
@@ -122,6 +129,7 @@ def _counted(state: EngineState) -> int:
     return len(state.led - {state.catalogue})
 
 
+@handles(wire.Redrive)
 def redrive(state: EngineState, request: wire.Redrive, to: object) -> None:
     queue = state.queue(request.queue)
     limits.check_range("limit", request.limit, 0, 1 << 40)

@@ -30,6 +30,7 @@ from weft.proto import wire
 
 from . import handle, head, message_set, purged
 from .batch import TouchedBatch, merge
+from .handlers import handles
 from .head import Head, Part
 from .message_id_queue import WHOLE, IdEntry
 from .push import check_batch
@@ -45,6 +46,7 @@ _OWN: Final = (_TAKEN, purged.PREFIX)
 _NUMBER_MAX: Final = (1 << 62) - 1
 
 
+@handles(wire.Snapshot)
 def snapshot(state: EngineState, request: wire.Snapshot, to: object) -> None:
     partition = request.partition
     limits.check_range("partition", partition, 0, state.partitions - 1)
@@ -169,6 +171,7 @@ def _rows(state: EngineState, partition: int, after: str, page: _Page) -> str:
     return after
 
 
+@handles(wire.Restore)
 def restore(state: EngineState, request: wire.Restore, to: object) -> None:
     queue, kept = state.queue(request.queue), request.kept
     check_batch(

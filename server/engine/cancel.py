@@ -24,11 +24,13 @@ from weft.proto import wire
 from . import handle, head
 from .batch import TouchedBatch, narrow
 from .cleanup import STEP
+from .handlers import handles
 from .head import Head
 from .queue import QueueState
 from .state import EngineState
 
 
+@handles(wire.Cancel)
 def cancel(state: EngineState, request: wire.Cancel, to: object) -> None:
     queue = state.queue(request.queue)
     limits.check_range("producer", request.producer, 0, (1 << PRODUCER_BITS) - 1)

@@ -16,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Final, NamedTuple
 
-from weft.dht import placement, table_verbs
 from weft.errors import InvalidArgument, StorageError, WeftError
 from weft.persistence.store import Change, StoreReader
-from weft.proto import pipelines, wire
+from weft.proto import wire
+from weft.proto.verbs import WITH_PAYLOAD
 
 from . import (
     ack,
@@ -30,18 +30,20 @@ from . import (
     cleanup,
     lease_records,
     ledger,
+    ledger_verbs,
     ordered_leases,
     pop,
     publisher,
     reserve,
     stage,
-    subscription_requests,
+    table,
 )  # fmt: skip
 from .backpressure import Backpressure
 from .dedup import SLICE_US
 from .eviction import abandon
+from .handlers import handles
 from .partition_recovery import adopt, count_messages, delete_orphans
-from .push import Placed, answer, index_push, place_single_push, push
+from .push import Placed, answer, index_push, place_single_push
 from .queue import QueueState
 from .ready_queues import ReadyQueues
 from .state import Answered, EngineState
@@ -51,50 +53,11 @@ from .unfinished_work import UnfinishedWork
 _TIMERS_MAX: Final = 1000
 _SECOND_US: Final = 1_000_000
 
-_VERBS: dict[type, Callable[..., None]] = {
-    wire.Pop: pop.pop,
-    wire.Peek: pop.peek,
-    wire.Ack: ack.ack,
-    wire.Nack: ack.nack,
-    wire.Extend: ack.extend,
-    wire.CreateQueue: admin.create_queue,
-    wire.UpdateQueue: admin.update_queue,
-    wire.DeleteQueue: admin.delete_queue,
-    wire.ListQueues: admin.list_queues,
-    wire.DescribeQueue: admin.describe_queue,
-    wire.PurgeQueue: admin.purge_queue,
-    wire.Redrive: admin.redrive,
-    wire.Cancel: cancel.cancel,
-    wire.Snapshot: backup.snapshot,
-    wire.Restore: backup.restore,
-}
-#: Steps of operations on several partitions; the primary of the partition handles each step.
-_STEPS: dict[type, Callable[..., None]] = {
-    pipelines.OpenSubscription: subscription_requests.open_subscription,
-    pipelines.BeginReserve: subscription_requests.begin_reserve,
-    pipelines.SealReservation: subscription_requests.seal_reservation,
-    pipelines.DescribeReservation: subscription_requests.describe_reservation,
-    pipelines.AckThrough: subscription_requests.ack_through,
-    pipelines.Heartbeat: subscription_requests.heartbeat,
-    pipelines.ReleaseAll: subscription_requests.release_all,
-    pipelines.DeleteSubscription: subscription_requests.delete_subscription,
-    pipelines.Settle: subscription_requests.settle,
-    pipelines.JudgeMarks: subscription_requests.judge_marks,
-    pipelines.DescribeSubscription: subscription_requests.subscription_stats,
-    pipelines.ListSubscriptions: subscription_requests.list_subscriptions,
-    pipelines.Survey: reserve.survey,
-    pipelines.Mark: reserve.mark,
-    pipelines.ReadReserved: reserve.read_reserved,
-    pipelines.Finish: reserve.finish,
-    pipelines.CloseStage: publisher.close_stage,
-    pipelines.Decide: publisher.decide,
-    pipelines.Decided: publisher.decided,
-    pipelines.GiveUpStages: publisher.give_up_stages,
-    pipelines.LastPublished: publisher.last_published,
-    pipelines.Reveal: stage.reveal,
-    pipelines.ListStages: stage.list_stages,
-    pipelines.DropStages: stage.drop_stages,
-}
+#: Modules with handlers: the import registers the handlers of each.
+_MODULES: Final = (
+    ack, admin, backup, cancel, ledger_verbs, pop, publisher, reserve, stage, table,
+)  # fmt: skip
+_HANDLERS: Final = handles.by_request
 
 
 class SinglePush(NamedTuple):
@@ -103,12 +66,6 @@ class SinglePush(NamedTuple):
     changes: list[Change]
     answer: wire.Pushed
     placed: Placed
-
-
-#: Verbs answered by the engine alone on a node that leads all partitions.
-VERBS: Final = frozenset({wire.Push, *_VERBS, *table_verbs.VERBS})
-#: Requests with a payload frame.
-BRINGS: Final = (wire.Push, pipelines.StageBatch)
 
 
 class Engine:
@@ -214,18 +171,17 @@ class Engine:
 
     def handle(self, request: wire.AnyRequest, payload: Sequence[bytes], to: object) -> None:
         """Handles one request. A refused request changes nothing; the error is the answer."""
-        state = self.state
+        state, kind = self.state, type(request)
         try:
-            if len(payload) != isinstance(request, BRINGS):
+            if len(payload) != (kind in WITH_PAYLOAD):
                 raise InvalidArgument(f"{len(payload)} payload frames do not go with this verb")
-            if type(request) is wire.Push:
-                push(state, request, payload[0], to, self._durability)
-            elif type(request) is pipelines.StageBatch:
-                stage.stage(state, request, payload[0], to, self._durability)
-            elif (verb := _VERBS.get(type(request)) or _STEPS.get(type(request))) is not None:
-                verb(state, request, to)
+            handler = _HANDLERS.get(kind)
+            if handler is None:
+                raise InvalidArgument(f"{kind.__name__} is not for the engine")
+            if payload:
+                handler(state, request, payload[0], to, self._durability)
             else:
-                self._table(request, to)
+                handler(state, request, to)
         except StorageError:
             raise  # a disk error is not the caller's fault: the node must stop
         except WeftError as error:
@@ -379,22 +335,3 @@ class Engine:
             except StopIteration:
                 continue
             self.state.jobs.append(job)
-
-    def _table(self, request: wire.AnyRequest, to: object) -> None:
-        state = self.state
-        verb = table_verbs.VERBS.get(type(request))
-        if verb is None:
-            raise InvalidArgument(f"{type(request).__name__} is not for the engine")
-        key: str = request.key  # type: ignore[union-attr]
-        place = table_verbs.place(key, state.partitions)
-        partition = placement.of_text(key, state.partitions)
-        data = state.overlay.read(place)
-        outcome = verb(request, None if data is None else bytes(data))
-        if outcome.writes and outcome.value is None:
-            state.overlay.delete(place)
-        elif outcome.value is not None:
-            state.check_space()
-            state.overlay.put(place, outcome.value)
-        else:  # a read is valid only while this node still leads the partition
-            state.barriers.add(partition)
-        state.answer(to, outcome.answer, (), {partition})

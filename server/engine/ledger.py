@@ -11,7 +11,7 @@ the ledger decides about a mark:
 
 At most one attempt is in progress: a new attempt ends the previous attempt for good. So a late or
 duplicate mark never becomes part of a reservation. The primary of the mark's partition queries the
-ledger (`subscription_requests.judge_marks`) and returns the messages of a dead mark.
+ledger (``ledger_verbs.judge_marks``) and returns the messages of a dead mark.
 
 The ledger first records an ack, a release or an expired ttl; then the partitions carry out the
 decision, with retries until all are done (`debts`); then the ledger deletes the reservation's

@@ -10,6 +10,7 @@ from weft.proto import wire
 
 from . import handle
 from .batch import TouchedBatch, split
+from .handlers import handles
 from .head import Part
 from .lease import Lease
 from .message_id_queue import WHOLE, IdEntry
@@ -25,6 +26,7 @@ LOTS_MAX: Final = (1, 8, 64, 512, 4096)
 _DEAF_US: Final = 100_000
 
 
+@handles(wire.Pop)
 def pop(state: EngineState, request: wire.Pop, to: object) -> None:
     queue = state.queue(request.queue)
     limits.check_range("limit", request.limit, 1, limits.POP_COUNT_MAX)
@@ -175,6 +177,7 @@ def _put_back(queue: QueueState, batch: TouchedBatch, part: Part) -> None:
     queue.ids.add_returned(batch.head.priority, IdEntry(batch.handle, part.first))
 
 
+@handles(wire.Peek)
 def peek(state: EngineState, request: wire.Peek, to: object) -> None:
     queue = state.queue(request.queue)
     limits.check_range("limit", request.limit, 1, limits.POP_COUNT_MAX)

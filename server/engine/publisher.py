@@ -30,6 +30,7 @@ from weft.errors import Fenced, InvalidArgument, Overloaded
 from weft.persistence import layout
 from weft.proto import pipelines, wire
 
+from .handlers import handles
 from .hold import AppKey
 
 if TYPE_CHECKING:
@@ -145,6 +146,7 @@ def drop(state: EngineState, app: Publisher) -> None:
 # --- the verbs, at the home -------------------------------------------------------------------
 
 
+@handles(pipelines.CloseStage)
 def close_stage(state: EngineState, request: pipelines.CloseStage, to: object) -> None:
     app = _of(state, request.queue, request.app)
     check_numbers(request.batch, request.part, request.attempt)
@@ -168,6 +170,7 @@ def close_stage(state: EngineState, request: pipelines.CloseStage, to: object) -
     state.answer(to, wire.Done(request.count), (), {app.partition})
 
 
+@handles(pipelines.Decide)
 def decide(state: EngineState, request: pipelines.Decide, to: object) -> None:
     app = _of(state, request.queue, request.app)
     check_numbers(request.batch, 0, 0)
@@ -187,6 +190,7 @@ def decide(state: EngineState, request: pipelines.Decide, to: object) -> None:
     state.answer(to, answer, (), {app.partition}, sure=True)
 
 
+@handles(pipelines.Decided)
 def decided(state: EngineState, request: pipelines.Decided, to: object) -> None:
     app = _of(state, request.queue, request.app)
     pending = app.record.pending
@@ -197,6 +201,7 @@ def decided(state: EngineState, request: pipelines.Decided, to: object) -> None:
     state.answer(to, wire.Done(), (), {app.partition}, sure=True)
 
 
+@handles(pipelines.GiveUpStages)
 def give_up_stages(state: EngineState, request: pipelines.GiveUpStages, to: object) -> None:
     app = _of(state, request.queue, request.app)
     dead = [
@@ -207,6 +212,7 @@ def give_up_stages(state: EngineState, request: pipelines.GiveUpStages, to: obje
     state.answer(to, pipelines.Judged(dead), (), {app.partition}, sure=True)
 
 
+@handles(pipelines.LastPublished)
 def last_published(state: EngineState, request: pipelines.LastPublished, to: object) -> None:
     app = _of(state, request.queue, request.app)
     last = app.record.last

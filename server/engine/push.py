@@ -22,6 +22,7 @@ from weft.proto import uniform_batch, wire
 
 from . import handle, head
 from .dedup import DedupWindow
+from .handlers import handles
 from .head import Head, Part
 from .message_id_queue import WHOLE, IdEntry
 from .queue import QueueState
@@ -45,6 +46,7 @@ class Placed(NamedTuple):
     payload: bytes
 
 
+@handles(wire.Push)
 def push(
     state: EngineState, request: wire.Push, payload: bytes, to: object, durability: str
 ) -> None:

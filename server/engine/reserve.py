@@ -19,6 +19,7 @@ from weft.proto import pipelines, wire
 from . import handle, head, message_set
 from . import hold as holds
 from .batch import set_aside, split
+from .handlers import handles
 from .head import Head, Part
 from .hold import Hold, HoldRecord
 from .message_id_queue import WHOLE, IdEntry
@@ -32,6 +33,7 @@ BINS: Final = 128
 MARK_ENTRIES_MAX: Final = 4096
 
 
+@handles(pipelines.Survey)
 def survey(state: EngineState, request: pipelines.Survey, to: object) -> None:
     queue = state.queue(request.queue)
     left = _left_marked(state, queue, request)
@@ -165,6 +167,7 @@ def _with(found: Head, part: Part) -> Head:
     )  # fmt: skip
 
 
+@handles(pipelines.Mark)
 def mark(state: EngineState, request: pipelines.Mark, to: object) -> None:
     queue = state.queue(request.queue)
     marking = _Marking(state, queue, request)
@@ -189,6 +192,7 @@ def _room(state: EngineState, entry: IdEntry, count: int, size: int) -> int:
     return count if whole <= size else max(1, min(count, messages * size // whole))
 
 
+@handles(pipelines.ReadReserved)
 def read_reserved(state: EngineState, request: pipelines.ReadReserved, to: object) -> None:
     limits.check_range("limit", request.limit, 1, limits.POP_COUNT_MAX)
     limits.check_range("start", request.start, 0, sum(each for _, each in request.holds))
@@ -272,6 +276,7 @@ def _cut(state: EngineState, one: wire.Lent, count: int) -> tuple[wire.Lent, byt
     return lent, state.payloads.part(key, one.first, count)
 
 
+@handles(pipelines.Finish)
 def finish(state: EngineState, request: pipelines.Finish, to: object) -> None:
     found = [
         hold

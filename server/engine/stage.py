@@ -20,6 +20,7 @@ from weft.proto import pipelines, wire
 
 from . import handle, head
 from . import hold as holds
+from .handlers import handles
 from .head import Head, Part
 from .hold import Hold, HoldRecord
 from .publisher import already, check_numbers
@@ -58,6 +59,7 @@ def place_of(queue: str, request: pipelines.StageBatch, partitions: int, *, orde
     return placement.of_push(queue, ordered, request.producer, request.number, None, partitions)
 
 
+@handles(pipelines.StageBatch)
 def stage(
     state: EngineState, request: pipelines.StageBatch, payload: bytes, to: object, durability: str
 ) -> None:
@@ -119,6 +121,7 @@ def _store(
     hold.names.add((push.producer, push.batch))
 
 
+@handles(pipelines.Reveal)
 def reveal(state: EngineState, request: pipelines.Reveal, to: object) -> None:
     queue = state.queue(request.queue)
     tokens = set(request.tokens)
@@ -172,6 +175,7 @@ def _reveal(state: EngineState, queue: QueueState, winners: list[Hold]) -> None:
         holds.dissolve(state, hold)
 
 
+@handles(pipelines.ListStages)
 def list_stages(state: EngineState, request: pipelines.ListStages, to: object) -> None:
     queue = state.queue(request.queue)
     found = [
@@ -182,6 +186,7 @@ def list_stages(state: EngineState, request: pipelines.ListStages, to: object) -
     state.answer(to, pipelines.StageTokens(sorted(set(found))))
 
 
+@handles(pipelines.DropStages)
 def drop_stages(state: EngineState, request: pipelines.DropStages, to: object) -> None:
     queue = state.queue(request.queue)
     tokens = set(request.tokens)

@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from weft.errors import Refused, ShuttingDown, from_code
 from weft.proto import wire
+from weft.proto.verbs import MESSAGE_WAITS
 from weft.server.edges.drain_gate import DrainGate
 from weft.server.observability.log import fields
 from weft.server.security.access import Access
@@ -94,7 +95,7 @@ class AsyncNodeApi:
         self, request: wire.AnyRequest, future: asyncio.Future[_Answered], ticket: int
     ) -> _Answered:
         try:
-            with self._gate.awaiting(future, idly=isinstance(request, wire.Pop)):
+            with self._gate.awaiting(future, idly=type(request) in MESSAGE_WAITS):
                 return await future
         except (asyncio.CancelledError, ShuttingDown):
             self._ask.cancel(ticket)

@@ -1,9 +1,10 @@
 """Access control: one function decides, for every path, which principal may use which verb.
 
 A client presents a *token*. The token belongs to a *principal* with *grants*: a permission and a
-pattern of names, ``push:orders.*``. Without a matching grant access is denied. `allow` alone maps a
-verb to its permission; gRPC and ZeroMQ both call `Access.check`, and a verb missing from the table
-is denied, so a new verb cannot be forgotten.
+pattern of names, ``push:orders.*``. Without a matching grant access is denied. The verb table
+(``proto.verbs``) has the permission of each verb, and `allow` alone reads it; gRPC and ZeroMQ both
+call `Access.check`. A verb without a row or without a permission is denied, so a new verb cannot be
+forgotten.
 
 | permission | lets                                                                    |
 |------------|-------------------------------------------------------------------------|
@@ -28,59 +29,18 @@ from fnmatch import fnmatchcase
 from typing import Final, Protocol
 
 from weft.errors import InvalidArgument, PermissionDenied, Unauthenticated
-from weft.proto import pipelines, wire
+from weft.proto import wire
+from weft.proto.verb import Permission
+from weft.proto.verbs import VERBS, requests_where
 
 PERMISSIONS: Final = ("push", "consume", "admin", "watch", "table")
 #: Characters of names, and ``*``, which stands for any number of them, also none.
 _PATTERN: Final = re.compile(r"[A-Za-z0-9._*:/-]{1,80}")
 
-#: The permission that a verb needs on its queue or key.
-_NEEDS: Final[dict[type, str]] = {
-    wire.Push: "push",
-    wire.Pop: "consume",
-    wire.Peek: "consume",
-    wire.Ack: "consume",
-    wire.Nack: "consume",
-    wire.Extend: "consume",
-    wire.Cancel: "consume",
-    pipelines.OpenSubscription: "consume",
-    pipelines.Reserve: "consume",
-    pipelines.DescribeReservation: "consume",
-    pipelines.ReadReserved: "consume",
-    pipelines.AckThrough: "consume",
-    pipelines.Heartbeat: "consume",
-    pipelines.ReleaseAll: "admin",
-    pipelines.DeleteSubscription: "admin",
-    pipelines.StageBatch: "push",
-    pipelines.CloseStage: "push",
-    pipelines.Publish: "push",
-    pipelines.Abort: "push",
-    pipelines.LastPublished: "push",
-    wire.CreateQueue: "admin",
-    wire.UpdateQueue: "admin",
-    wire.DeleteQueue: "admin",
-    wire.PurgeQueue: "admin",
-    wire.Redrive: "admin",
-    wire.Snapshot: "admin",
-    wire.Restore: "admin",
-    wire.Insert: "table",
-    wire.Lookup: "table",
-    wire.Remove: "table",
-    wire.Append: "table",
-    wire.CompareAndSwap: "table",
-}
-#: Verbs allowed by any grant on the queue.
-_FIGURES: Final = (
-    wire.DescribeQueue, wire.Where, pipelines.DescribeSubscription, pipelines.ListSubscriptions,
-)  # fmt: skip
 #: Verbs of the data path, each about one queue: `Access` caches positive decisions for them.
-_OFTEN: Final = frozenset({wire.Push, wire.Pop, wire.Ack, wire.Nack, wire.Extend})
+_CACHED: Final = requests_where(lambda verb: verb.cached_access)
 #: Size of the decision cache; a full cache is cleared.
 ALLOWED_MAX: Final = 4_096
-#: Verbs allowed to any principal.
-_FOR_ALL: Final = (wire.GetView, wire.Status, wire.ClusterStatus, wire.StopWaiting)
-#: Verbs that need ``admin:*``.
-_FOR_OPERATORS: Final = (wire.Join, wire.Leave, wire.Recover)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,18 +101,22 @@ class TokenLookup(Protocol):
     def principal(self, token: str) -> Principal | None: ...
 
 
-def allow(principal: Principal, verb: type, name: str) -> bool:
+def allow(principal: Principal, verb: type[wire.Request], name: str) -> bool:
     """True if the principal may use the verb on the queue, key or prefix of the given name."""
-    grants = principal.grants
-    if (needs := _NEEDS.get(verb)) is not None:
-        return any(grant.permission == needs and grant.names(name) for grant in grants)
-    if verb in _FIGURES:
-        return any(grant.permission != "table" and grant.names(name) for grant in grants)
-    if verb is wire.ListQueues:
-        return any(g.permission in ("watch", "admin") and g.covers(name) for g in grants)
-    if verb in _FOR_OPERATORS:
-        return any(grant.permission == "admin" and grant.pattern == "*" for grant in grants)
-    return verb in _FOR_ALL
+    row, grants = VERBS.get(verb), principal.grants
+    match row.permission if row is not None else Permission.NOBODY:
+        case Permission.ANYONE:
+            return True
+        case Permission.NOBODY:
+            return False
+        case Permission.ANY_GRANT:
+            return any(grant.permission != "table" and grant.names(name) for grant in grants)
+        case Permission.LISTING:
+            return any(g.permission in ("watch", "admin") and g.covers(name) for g in grants)
+        case Permission.OPERATOR:
+            return any(grant.permission == "admin" and grant.pattern == "*" for grant in grants)
+        case needs:
+            return any(grant.permission == needs.value and grant.names(name) for grant in grants)
 
 
 class Access:
@@ -171,10 +135,10 @@ class Access:
         if principal is None:
             raise _unknown(token)
         verb = type(request)
-        if verb not in _OFTEN:
+        if verb not in _CACHED:
             self._check(principal, request)
             return principal
-        queue: str = request.queue  # type: ignore[union-attr, assignment]
+        queue: str = request.queue  # type: ignore[attr-defined]
         key = principal.name, verb, queue
         if self._allowed.get(key) is not principal:
             self._check(principal, request)

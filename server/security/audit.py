@@ -32,7 +32,8 @@ import msgspec
 from weft.errors import WeftError
 from weft.ids import MessageId
 from weft.limits import MIB
-from weft.proto import pipelines, wire
+from weft.proto import wire
+from weft.proto.verbs import requests_where
 from weft.server.observability.log import fields
 
 from .caller import Caller
@@ -46,17 +47,14 @@ REFUSED_PER_SECOND_MAX: Final = 20
 _ON_CHARACTERS_MAX: Final = 200
 
 #: Verbs that are logged on success, too.
-_VERBS: Final = frozenset({
-    wire.CreateQueue, wire.UpdateQueue, wire.DeleteQueue, wire.PurgeQueue, wire.Redrive,
-    wire.Join, wire.Leave, wire.Recover, wire.Snapshot, wire.Restore, wire.Cancel,
-    pipelines.ReleaseAll, pipelines.DeleteSubscription,
-})  # fmt: skip
+_AUDITED: Final = requests_where(lambda verb: verb.audited)
 
 
 def audited(request: wire.AnyRequest) -> bool:
     """True if the request is logged. Called for every request: mostly one look-up decides."""
-    if type(request) not in _VERBS:
+    if type(request) not in _AUDITED:
         return False
+    # Of a backup and of a restore the first request alone; of a recovery, not the report.
     if isinstance(request, wire.Snapshot):
         return not (request.partition or request.after_lsn or request.after_key)
     if isinstance(request, wire.Recover):

@@ -22,7 +22,9 @@ from typing import Final
 
 from weft import limits
 from weft.errors import QuotaExceeded, RateLimited, StorageFull
-from weft.proto import pipelines, wire
+from weft.proto import wire
+from weft.proto.verb import Quota
+from weft.proto.verbs import requests_where
 from weft.server.config import Config
 from weft.server.engine.queue import QueueState
 
@@ -30,6 +32,8 @@ from .access import Grant, Principal
 from .token_file import TOKENS_MAX
 
 _SECOND_US: Final = 1_000_000
+_PUSHES: Final = requests_where(lambda verb: verb.quota is Quota.PUSHES)
+_MAKE_QUEUES: Final = requests_where(lambda verb: verb.quota is Quota.QUEUES)
 #: The bytes of all queues are summed up at most this often.
 _SUM_US: Final = 100_000
 
@@ -75,22 +79,24 @@ class Quotas:
         now: int,
     ) -> None:
         """Raises the error of an exceeded quota; nothing was done then."""
-        if isinstance(request, wire.Push | pipelines.StageBatch):
+        kind = type(request)
+        if kind in _PUSHES:
             if not self.limits_pushes and (principal is None or not principal.limits.on_pushes):
                 return
-            self._push(request, sum(map(len, payload)), principal, queues, now)
-        elif isinstance(request, wire.CreateQueue | wire.UpdateQueue):
-            self._create(request, principal, queues)
+            count: int = request.count  # type: ignore[attr-defined]
+            self._push(count, sum(map(len, payload)), principal, queues, now)
+        elif kind in _MAKE_QUEUES:
+            self._create(_new_queues(request), principal, queues)
 
     def _push(
         self,
-        request: wire.Push | pipelines.StageBatch,
+        count: int,
         size: int,
         principal: Principal | None,
         queues: Mapping[str, QueueState],
         now: int,
     ) -> None:
-        count = max(1, min(request.count, limits.BATCH_COUNT_MAX))  # not checked yet
+        count = max(1, min(count, limits.BATCH_COUNT_MAX))  # not checked yet
         meters: list[tuple[Meter, int]] = []
         if self._rate is not None:
             if not self._rate.has_some(now):
@@ -135,18 +141,9 @@ class Quotas:
         return found
 
     def _create(
-        self,
-        request: wire.CreateQueue | wire.UpdateQueue,
-        principal: Principal | None,
-        queues: Collection[str],
+        self, wanted: set[str], principal: Principal | None, queues: Collection[str]
     ) -> None:
-        new = {request.queue} if isinstance(request, wire.CreateQueue) else set()
-        letter = (
-            request.settings.dead_letter
-            if isinstance(request, wire.CreateQueue)
-            else str(request.changes.get("dead_letter", ""))
-        )
-        new = (new | {letter} if letter else new).difference(queues)
+        new = wanted.difference(queues)
         if not new:
             return
         if len(queues) + len(new) > self._queues_max:
@@ -162,6 +159,16 @@ class Quotas:
                 f"{principal.name} may have {most} queues (its queues), and there are {own} with "
                 "such names"
             )
+
+
+def _new_queues(request: wire.AnyRequest) -> set[str]:
+    """The queues that a request makes if they do not exist, dead-letter queues included."""
+    match request:
+        case wire.CreateQueue():
+            return {request.queue, request.settings.dead_letter or request.queue}
+        case wire.UpdateQueue():
+            return {str(request.changes.get("dead_letter", ""))} - {""}
+    return {request.queue}  # type: ignore[attr-defined]
 
 
 def _admin(principal: Principal) -> list[Grant]:

@@ -15,8 +15,8 @@ from weft.dht.messages import AnyMessage, PeerRequest
 from weft.proto import pipelines, wire
 from weft.proto.settings import Settings
 from weft.server.core.reconciler import Reconciler
-from weft.server.engine import engine as engines
 from weft.server.engine import ledger, publisher
+from weft.server.engine.handlers import handles
 from weft.server.engine.state import EngineState
 
 from . import settled
@@ -276,7 +276,8 @@ _save = publisher.Publisher.save
 
 
 def test_marks_that_are_never_judged_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(engines._STEPS, pipelines.JudgeMarks, _judges_nothing)
+    judges: type[wire.Request] = pipelines.JudgeMarks
+    monkeypatch.setitem(handles.by_request, judges, _judges_nothing)
     with pytest.raises(AssertionError, match="liveness"):
         strike_a_reserve()
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from weft.errors import InvalidArgument, PermissionDenied, Unauthenticated
 from weft.proto import pipelines, wire
 from weft.proto.settings import Settings
+from weft.proto.verbs import INTERNAL
 from weft.server.security import access
 from weft.server.security.access import PERMISSIONS, Access, Grant, Principal, allow
 
@@ -29,7 +30,7 @@ ADMIN = (
     wire.Snapshot, wire.Restore, pipelines.ReleaseAll, pipelines.DeleteSubscription,
 )  # fmt: skip
 #: Requests between nodes only.
-INNER = {wire.CatchUp, wire.Copies, *get_args(pipelines.INNER_REQUESTS)}
+INNER = INTERNAL
 TABLE = (wire.Insert, wire.Lookup, wire.Remove, wire.Append, wire.CompareAndSwap)
 
 

@@ -10,7 +10,7 @@ from weft.dht import placement
 from weft.dht.view import Member, ReplicaSet, View
 from weft.proto import wire
 from weft.proto.settings import Settings
-from weft.server.core import fanout
+from weft.server.core import catalogue_operations, fanout, primary_operations
 from weft.server.core.operation import Pause, Question
 from weft.server.core.remote_pop import RemotePop
 
@@ -57,7 +57,7 @@ def asked(operation: Any, answers: list[Any]) -> list[list[str]]:
 
 def test_a_witness_is_not_asked_for_what_it_never_holds() -> None:
     """A witness does not follow the catalogue: waiting until it knows a queue would never end."""
-    create = fanout.catalogue(Two(), wire.CreateQueue("q", Settings()), ())
+    create = catalogue_operations.catalogue(Two(), wire.CreateQueue("q", Settings()), ())
     answers = [wire.Done(1), wire.Done(7), wire.Done(0)]
     assert asked(create, answers) == [["a"], ["a"], ["a", "b"]]
     assert asked(fanout.peek(Two(), wire.Peek("q", 1), ()), [wire.Peeked([])]) == [["a", "b"]]
@@ -66,7 +66,7 @@ def test_a_witness_is_not_asked_for_what_it_never_holds() -> None:
 @pytest.mark.parametrize("code", ["UNAVAILABLE", "CONNECTION_LOST", "NOT_PRIMARY"])
 def test_a_cancel_is_repeated_until_the_primary_answers(code: str) -> None:
     failure = wire.Failure(code, "it may or may not have been done", True)
-    cancel = fanout.cancel(Two(), wire.Cancel("q", 0, 1, 1, 0), ())
+    cancel = primary_operations.cancel(Two(), wire.Cancel("q", 0, 1, 1, 0), ())
     assert asked(cancel, [failure, failure, wire.Done(0)]) == [["a"], ["a"], ["a"]]
 
 
@@ -77,7 +77,7 @@ def test_a_cancel_is_repeated_until_the_primary_answers(code: str) -> None:
 )  # fmt: skip
 def test_a_refused_cancel_is_final_only_without_an_attempt_in_doubt(first: str, told: str) -> None:
     """The attempt in doubt may still arrive, and remove the message."""
-    cancel = fanout.cancel(Two(), wire.Cancel("q", 0, 1, 1, 0), ())
+    cancel = primary_operations.cancel(Two(), wire.Cancel("q", 0, 1, 1, 0), ())
     next(cancel)
     assert isinstance(cancel.send([(wire.Failure(first, "", True), ())]), Pause)
     cancel.send([])
@@ -89,7 +89,7 @@ def test_a_refused_cancel_is_final_only_without_an_attempt_in_doubt(first: str, 
 
 
 def test_a_cancel_outside_the_cluster_s_partitions_asks_nobody() -> None:
-    assert asked(fanout.cancel(Two(), wire.Cancel("q", 1, 1, 1, 0), ()), []) == []
+    assert asked(primary_operations.cancel(Two(), wire.Cancel("q", 1, 1, 1, 0), ()), []) == []
 
 
 def test_the_state_of_the_cluster_is_asked_of_a_witness_too() -> None:
@@ -116,7 +116,7 @@ def test_a_push_to_a_queue_that_is_not_known_here_finds_its_partition() -> None:
             hashed = nodes[placement.of_batch(1, batch, 2)]
             named = nodes[placement.of_text(name, 2)]
             expected = {"unknown": [hashed, named, hashed], "line": [named] * 3, "q": [hashed] * 3}
-            steps = asked(fanout.push(Many(), request, [b""]), [wrong, wrong, done])
+            steps = asked(primary_operations.push(Many(), request, [b""]), [wrong, wrong, done])
             assert [node for (node,) in steps] == expected[name]
 
 
@@ -137,7 +137,7 @@ def test_of_a_queue_that_is_not_known_here_nothing_is_stolen() -> None:
 
 def test_a_node_that_does_not_know_yet_does_not_say_that_there_is_no_queue() -> None:
     late = wire.Failure("UNAVAILABLE", "a node did not answer in time", True)
-    operation = fanout.refreshed(Two(), wire.Pop("q", 1), ())
+    operation = catalogue_operations.refreshed(Two(), wire.Pop("q", 1), ())
     operation.send(cast(Any, None))
     operation.send([(wire.Done(7), ())])
     with pytest.raises(StopIteration) as ended:

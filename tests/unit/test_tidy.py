@@ -49,11 +49,6 @@ COMPLEXITY_MAX = 19
 LONG_FILES = {
     "client/transport/tcp_connection.py",
     "dht/core.py",
-    "dht/replica.py",
-    "dht/safety.py",
-    "proto/pipelines.py",
-    "proto/wire.py",
-    "server/core/fanout.py",
     "server/core/node_core.py",
     "tests/sim/test_replica.py",
 }

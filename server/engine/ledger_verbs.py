@@ -1,18 +1,4 @@
-"""Requests about a subscription, handled by the primary of the partition of its ledger (`home`).
-
-Each function handles one request of `proto/pipelines.py`: it checks the request against the ledger,
-changes the ledger, saves it, and answers. `ledger` holds the state, its stored form and the rules
-that the requests keep; `reserve` handles the requests on the partitions of the messages.
-
-Invariants:
-
-- A request that acts for the holder (begin, ack, heartbeat) presents the holder's epoch. Any other
-  epoch raises `Fenced`: only the holder that opened the subscription last can change its numbers.
-- A resent request does no harm. The ledger recognises an `open` by its nonce and a reservation by
-  its number, and a repeated ack, release or settle finds nothing left to do.
-- Numbers have no gap: `begin_reserve` takes only the next number, and `ack_through` acks no number
-  that is not reserved.
-"""
+"""The verbs of a subscription's ledger, handled by the primary of the ledger's partition."""
 
 from __future__ import annotations
 
@@ -31,6 +17,7 @@ from weft.errors import (
 from weft.proto import pipelines, wire
 from weft.proto.pipelines import ReservationInfo
 
+from .handlers import handles
 from .ledger import LedgerRecord, SealedReservation, SubscriptionLedger, holds_of, home
 
 if TYPE_CHECKING:
@@ -40,6 +27,7 @@ if TYPE_CHECKING:
 _NONCES_MAX: Final = 8
 
 
+@handles(pipelines.OpenSubscription)
 def open_subscription(state: EngineState, request: pipelines.OpenSubscription, to: object) -> None:
     queue = state.queue(request.queue)
     limits.check_name("a subscription", request.subscription)
@@ -71,6 +59,7 @@ def open_subscription(state: EngineState, request: pipelines.OpenSubscription, t
     state.answer(to, opened, (), {partition})
 
 
+@handles(pipelines.BeginReserve)
 def begin_reserve(state: EngineState, request: pipelines.BeginReserve, to: object) -> None:
     ledger = _held(state, request.queue, request.subscription, request.epoch)
     record, number = ledger.record, request.number
@@ -98,6 +87,7 @@ def begin_reserve(state: EngineState, request: pipelines.BeginReserve, to: objec
     state.answer(to, wire.Done(record.token), (), {ledger.partition})
 
 
+@handles(pipelines.SealReservation)
 def seal_reservation(state: EngineState, request: pipelines.SealReservation, to: object) -> None:
     ledger = _known(state, request.queue, request.subscription)
     number = request.reservation.number
@@ -114,6 +104,7 @@ def seal_reservation(state: EngineState, request: pipelines.SealReservation, to:
     state.answer(to, pipelines.Reserved(request.reservation), (), {ledger.partition})
 
 
+@handles(pipelines.DescribeReservation)
 def describe_reservation(
     state: EngineState, request: pipelines.DescribeReservation, to: object
 ) -> None:
@@ -124,6 +115,7 @@ def describe_reservation(
     state.answer(to, known, (), {ledger.partition}, sure=True)
 
 
+@handles(pipelines.AckThrough)
 def ack_through(state: EngineState, request: pipelines.AckThrough, to: object) -> None:
     ledger = _held(state, request.queue, request.subscription, request.epoch)
     record = ledger.record
@@ -140,6 +132,7 @@ def ack_through(state: EngineState, request: pipelines.AckThrough, to: object) -
     state.answer(to, pipelines.Owed(ledger.debts()), (), {ledger.partition})
 
 
+@handles(pipelines.Heartbeat)
 def heartbeat(state: EngineState, request: pipelines.Heartbeat, to: object) -> None:
     ledger = _held(state, request.queue, request.subscription, request.epoch)
     ledger.live(state)
@@ -147,12 +140,14 @@ def heartbeat(state: EngineState, request: pipelines.Heartbeat, to: object) -> N
     state.answer(to, wire.Done(), (), {ledger.partition}, sure=True)
 
 
+@handles(pipelines.ReleaseAll)
 def release_all(state: EngineState, request: pipelines.ReleaseAll, to: object) -> None:
     ledger = _known(state, request.queue, request.subscription)
     ledger.release(state)
     state.answer(to, pipelines.Owed(ledger.debts()), (), {ledger.partition})
 
 
+@handles(pipelines.DeleteSubscription)
 def delete_subscription(
     state: EngineState, request: pipelines.DeleteSubscription, to: object
 ) -> None:
@@ -162,6 +157,7 @@ def delete_subscription(
     state.answer(to, pipelines.Owed(ledger.debts()), (), {ledger.partition})
 
 
+@handles(pipelines.Settle)
 def settle(state: EngineState, request: pipelines.Settle, to: object) -> None:
     """Deletes the records of numbers carried out on all partitions."""
     queue = state.queue(request.queue)
@@ -177,6 +173,7 @@ def settle(state: EngineState, request: pipelines.Settle, to: object) -> None:
     state.answer(to, wire.Done(), (), {partition}, sure=True)
 
 
+@handles(pipelines.JudgeMarks)
 def judge_marks(state: EngineState, request: pipelines.JudgeMarks, to: object) -> None:
     queue = state.queue(request.queue)
     partition = home(request.queue, request.subscription, state.partitions)
@@ -195,6 +192,7 @@ def judge_marks(state: EngineState, request: pipelines.JudgeMarks, to: object) -
     state.answer(to, pipelines.Judged(dead, sealed), (), {partition}, sure=True)
 
 
+@handles(pipelines.DescribeSubscription)
 def subscription_stats(
     state: EngineState, request: pipelines.DescribeSubscription, to: object
 ) -> None:
@@ -203,6 +201,7 @@ def subscription_stats(
     state.answer(to, pipelines.Subscriptions([info]), (), {ledger.partition}, sure=True)
 
 
+@handles(pipelines.ListSubscriptions)
 def list_subscriptions(
     state: EngineState, request: pipelines.ListSubscriptions, to: object
 ) -> None:
