@@ -7,29 +7,28 @@ applied and written, which takes one round.
 
 from __future__ import annotations
 
-from collections.abc import Set
-from typing import Protocol
+from collections.abc import Callable
 
 from weft.dht.core import Core
 from weft.proto import wire
 from weft.server.engine.engine import Engine
 
-
-class BackupHost(Protocol):
-    """The part of the node core used by the waiting snapshots."""
-
-    @property
-    def core(self) -> Core: ...
-    @property
-    def engine(self) -> Engine: ...
-    @property
-    def led(self) -> Set[int]: ...
-    def not_here(self, number: int) -> wire.Failure: ...
+from .partition_ownership import PartitionOwnership
 
 
 class BackupWaits:
-    def __init__(self, home: BackupHost) -> None:
-        self._home = home
+    def __init__(
+        self,
+        core: Core,
+        engine: Engine,
+        ownership: PartitionOwnership,
+        refusal: Callable[[int], wire.Failure],
+    ) -> None:
+        self._core = core
+        self._engine = engine
+        self._ownership = ownership
+        #: The answer for a partition that another node leads.
+        self._refusal = refusal
         self._waiting: list[tuple[wire.Snapshot, object, int]] = []
 
     @property
@@ -38,17 +37,16 @@ class BackupWaits:
 
     def ask(self, request: wire.Snapshot, to: object) -> None:
         """Adds a snapshot request for a partition led by this node."""
-        level = self._home.core.replicas[request.partition].committed
+        level = self._core.replicas[request.partition].committed
         self._waiting.append((request, to, level))
 
     def serve(self) -> None:
         """Called before the round's own changes: the store has only changes of earlier rounds."""
         waiting, self._waiting = self._waiting, []
-        home = self._home
         for request, to, level in waiting:
-            if request.partition not in home.led:
-                home.engine.answer(to, home.not_here(request.partition))
-            elif home.core.replicas[request.partition].applied < level:
+            if request.partition not in self._ownership.led:
+                self._engine.answer(to, self._refusal(request.partition))
+            elif self._core.replicas[request.partition].applied < level:
                 self._waiting.append((request, to, level))
             else:
-                home.engine.handle(request, (), to)
+                self._engine.handle(request, (), to)

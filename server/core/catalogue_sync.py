@@ -16,8 +16,7 @@ lost.
 
 from __future__ import annotations
 
-from collections.abc import Set
-from typing import Protocol
+from collections.abc import Callable
 
 from weft.dht.core import Core
 from weft.dht.view import NOTHING, View
@@ -27,20 +26,8 @@ from weft.server.engine.engine import Engine
 from .catalogue_operations import known_here
 from .cluster_host import ClusterHost
 from .operation import Operation, Pause
+from .partition_ownership import PartitionOwnership
 from .primary_operations import at_primary
-
-
-class CatalogueReader(Protocol):
-    """The node core as a reader of the catalogue."""
-
-    @property
-    def core(self) -> Core: ...
-    @property
-    def engine(self) -> Engine: ...
-    @property
-    def led(self) -> Set[int]: ...
-    def run_operation(self, operation: Operation) -> None: ...
-    def not_here(self, number: int) -> wire.Failure: ...
 
 
 def _stayed(node: str, before: View, after: View) -> bool:
@@ -53,9 +40,22 @@ def _stayed(node: str, before: View, after: View) -> bool:
 
 
 class CatalogueSync:
-    def __init__(self, reader: CatalogueReader, cluster: ClusterHost) -> None:
-        self._reader = reader
+    def __init__(
+        self,
+        core: Core,
+        engine: Engine,
+        ownership: PartitionOwnership,
+        cluster: ClusterHost,
+        run_operation: Callable[[Operation], None],
+        refusal: Callable[[int], wire.Failure],
+    ) -> None:
+        self._core = core
+        self._engine = engine
+        self._ownership = ownership
         self._cluster = cluster
+        self._run_operation = run_operation
+        #: The answer for a partition that another node leads.
+        self._refusal = refusal
         self._waiting: list[tuple[int, object]] = []
         self._deleting_orphans = False  # a catalogue sync for orphans is under way
         self._reload = False  # the catalogue was replaced
@@ -68,7 +68,7 @@ class CatalogueSync:
 
     @property
     def leads(self) -> bool:
-        return self._reader.core.catalogue in self._reader.led
+        return self._core.catalogue in self._ownership.led
 
     @property
     def awaited(self) -> bool:
@@ -81,7 +81,7 @@ class CatalogueSync:
     @property
     def _behind(self) -> bool:
         """True if the catalogue was replaced and the engine's queues are not reloaded yet."""
-        core = self._reader.core
+        core = self._core
         another = self._reload or self._reloading or core.catalogue in core.states_replaced
         return another and not self.leads
 
@@ -91,15 +91,15 @@ class CatalogueSync:
 
     def view_changed(self) -> None:
         """Called in each round that has learned a view, before the round adopts partitions."""
-        before, self._view = self._view, self._reader.core.view
-        node = self._reader.core.node
+        before, self._view = self._view, self._core.view
+        node = self._core.node
         member = any(node in place.sync for place in self._view.places)
         # The only member of a cluster has missed nothing.
         if member and len(self._view.members) > 1 and not _stayed(node, before, self._view):
             self.distrust()
 
     def _known(self) -> int:
-        replica = self._reader.core.replicas.get(self._reader.core.catalogue)
+        replica = self._core.replicas.get(self._core.catalogue)
         return replica.applied if replica is not None else 0
 
     def _all(self) -> int:
@@ -110,12 +110,12 @@ class CatalogueSync:
         (``Replica._begin_log``). So a node without a copy of the catalogue does not take its own
         empty log for the whole catalogue.
         """
-        replica = self._reader.core.replicas[self._reader.core.catalogue]
+        replica = self._core.replicas[self._core.catalogue]
         return replica.log.end + replica.alone
 
     def reload(self) -> None:
         """Starts a reload of the queues, if the catalogue was replaced."""
-        core = self._reader.core
+        core = self._core
         if core.states_replaced:
             self._reload = self._reload or core.catalogue in core.states_replaced
             core.states_replaced.clear()
@@ -125,13 +125,13 @@ class CatalogueSync:
             self._reload = self.doubtful = False
             return
         self._reloading = True
-        self._reader.run_operation(self._load())
+        self._run_operation(self._load())
 
     def _load(self) -> Operation:
         """Reloads the queues once everything that the catalogue has now is in the store."""
         self._reload, loaded = False, False
         try:
-            number = self._reader.core.catalogue
+            number = self._core.catalogue
             said, frames = yield from at_primary(self._cluster, number, wire.CatchUp())
             rounds = 0  # entries applied in one round can be read in the next
             # A node that becomes the primary meanwhile reads the whole catalogue at adoption.
@@ -139,7 +139,7 @@ class CatalogueSync:
                 yield Pause()
                 rounds = rounds + 1 if self._known() >= said.count else 0
             if rounds == 2 and not self._reload and not self.leads:
-                self._reader.engine.load_queues()
+                self._engine.load_queues()
                 self.doubtful, loaded = False, True
             return said, frames
         finally:
@@ -148,7 +148,7 @@ class CatalogueSync:
 
     def learn(self) -> None:
         """Learns the queues applied in this round; the primary knows them already."""
-        core, engine = self._reader.core, self._reader.engine
+        core, engine = self._core, self._engine
         unknown = bool(engine.unknown_queues)
         if not (core.queues_changed or self._waiting or unknown):
             return
@@ -163,14 +163,14 @@ class CatalogueSync:
             self._waiting = [each for each in self._waiting if each[0] > known]
         if unknown and not self._deleting_orphans and not self.leads:
             self._deleting_orphans = True
-            self._reader.run_operation(self._delete_orphans())
+            self._run_operation(self._delete_orphans())
 
     def catch_up(self, request: wire.CatchUp, to: object) -> None:
-        core, engine = self._reader.core, self._reader.engine
+        core, engine = self._core, self._engine
         number = core.catalogue
         if request.lsn < 0:
             if not self.leads or not core.serving(number):
-                engine.answer(to, self._reader.not_here(number))
+                engine.answer(to, self._refusal(number))
             else:
                 # Without a barrier, a primary replaced unknowingly would report its catalogue as
                 # complete.
@@ -184,7 +184,7 @@ class CatalogueSync:
     def _delete_orphans(self) -> Operation:
         """Deletes records of no known queue, once the catalogue is known to be complete."""
         try:
-            engine = self._reader.engine
+            engine = self._engine
             unknown = engine.unknown_queues
             said, frames = yield from known_here(self._cluster)
             if isinstance(said, wire.Done) and unknown >= engine.unknown_queues:

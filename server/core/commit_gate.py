@@ -14,8 +14,7 @@ needs the other members of its partitions to confirm that this node still leads 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
-from typing import Protocol
+from collections.abc import Iterable
 
 from weft.dht.core import Core
 from weft.proto import wire
@@ -23,24 +22,16 @@ from weft.server.engine.engine import Engine
 from weft.server.engine.state import Answered
 
 from .commit_wait import UNKNOWN, CommitWait
-
-
-class GateHost(Protocol):
-    """The part of the node core that the gate uses."""
-
-    @property
-    def core(self) -> Core: ...
-    @property
-    def engine(self) -> Engine: ...
-    @property
-    def now(self) -> int: ...
-    @property
-    def led(self) -> Set[int]: ...
+from .partition_ownership import PartitionOwnership
 
 
 class CommitGate:
-    def __init__(self, host: GateHost, patience: int) -> None:
-        self._host = host
+    def __init__(
+        self, core: Core, engine: Engine, ownership: PartitionOwnership, patience: int
+    ) -> None:
+        self._core = core
+        self._engine = engine
+        self._ownership = ownership
         self._waiting = CommitWait(patience)
         #: Answers that may be sent once this round is on disk.
         self.ready: list[Answered] = []
@@ -48,31 +39,31 @@ class CommitGate:
     def add(self, answered: Answered, patience: int = 0) -> None:
         """Adds an answer of this round, or, with `patience` (microseconds), an answer that waited
         before and needs a new confirmation."""
-        host, needs = self._host, dict[int, int]()
+        core, led, needs = self._core, self._ownership.led, dict[int, int]()
         lends, rests_on = isinstance(answered.answer, wire.Popped), answered.rests_on
-        if isinstance(answered.answer, wire.Pushed) and host.core.catalogue in host.led:
-            rests_on = {*rests_on, host.core.catalogue}  # the queue may be new and uncommitted
+        if isinstance(answered.answer, wire.Pushed) and core.catalogue in led:
+            rests_on = {*rests_on, core.catalogue}  # the queue may be new and uncommitted
         for number in rests_on:
-            replica = host.core.replicas.get(number)
+            replica = core.replicas.get(number)
             # Between two epochs led by this node, a waiting answer waits for the second epoch.
-            if replica is None or number not in host.led or not (replica.serving or patience):
+            if replica is None or number not in led or not (replica.serving or patience):
                 self.fail(answered)
                 return
             if replica.committed < replica.log.end:
                 needs[number] = replica.log.end
             if (lends or answered.sure) and (replica.needed or not replica.serving):
-                needs[~number] = host.core.confirm(number)
+                needs[~number] = core.confirm(number)
         if not needs:
             self.ready.append(answered)
             return
-        self._waiting.add(answered, needs, host.now, patience)
+        self._waiting.add(answered, needs, core.now, patience)
         if isinstance(answered.answer, wire.Popped):
-            host.engine.hold(answered.answer.lent)
+            self._engine.hold(answered.answer.lent)
 
     def fail(self, answered: Answered) -> None:
         """Fails an answer: another node may lead by now, so the caller has to retry."""
         if isinstance(answered.answer, wire.Popped):
-            self._host.engine.give_back(answered.answer.lent)
+            self._engine.give_back(answered.answer.lent)
         self.ready.append(Answered(answered.to, UNKNOWN))
 
     def remove(self, partitions: Iterable[int]) -> list[Answered]:
@@ -81,16 +72,16 @@ class CommitGate:
 
     def confirm_again(self) -> None:
         """Requests new confirmations for waiting answers with expired ones."""
-        if self._host.now < self._waiting.ask_at:
+        if self._core.now < self._waiting.ask_at:
             return
-        for answered, patience in self._waiting.old(self._host.now):
+        for answered, patience in self._waiting.old(self._core.now):
             if isinstance(answered.answer, wire.Popped):
-                self._host.engine.release(answered.answer.lent)
+                self._engine.release(answered.answer.lent)
             self.add(answered, patience)
 
     def take(self) -> list[Answered]:
         """Takes the answers that may be sent now."""
-        core, engine = self._host.core, self._host.engine
+        core, engine = self._core, self._engine
         for number in self._waiting.partitions if self._waiting else ():
             level = core.committed(number) if number >= 0 else core.confirmed(~number)
             for answered in self._waiting.committed(number, level):

@@ -19,8 +19,8 @@ happen, so nothing lapses.
 
 from __future__ import annotations
 
-from collections.abc import Set
-from typing import Final, Protocol
+from collections.abc import Callable
+from typing import Final
 
 from weft.dht.core import Core
 from weft.proto import wire
@@ -28,6 +28,7 @@ from weft.server.engine.engine import Engine
 from weft.server.engine.state import Answered
 
 from .operation import Operation
+from .partition_ownership import PartitionOwnership
 
 LAPSE_US: Final = 5_000_000
 #: A stopping node waits this long for its lease records; then the node moves its partitions anyway,
@@ -36,21 +37,19 @@ LAPSE_US: Final = 5_000_000
 STOP_US_MAX: Final = 10_000_000
 
 
-class LeaseHandoverHost(Protocol):
-    @property
-    def core(self) -> Core: ...
-    @property
-    def engine(self) -> Engine: ...
-    @property
-    def now(self) -> int: ...
-    @property
-    def led(self) -> Set[int]: ...
-    def return_lent(self, nack: wire.Nack) -> None: ...
-
-
 class LeaseHandover:
-    def __init__(self, host: LeaseHandoverHost) -> None:
-        self._host = host
+    def __init__(
+        self,
+        core: Core,
+        engine: Engine,
+        ownership: PartitionOwnership,
+        return_lent: Callable[[wire.Nack], None],
+    ) -> None:
+        self._core = core
+        self._engine = engine
+        self._ownership = ownership
+        #: Returns messages that no client has seen to the primaries of their partitions.
+        self._return_lent = return_lent
         self._asked: dict[int, int] = {}  # partition -> the time of the last call of `ready`
         self._complete_at: dict[int, int] = {}  # partition -> the lsn with all its leases
         self._stop_at: int | None = None
@@ -68,11 +67,11 @@ class LeaseHandover:
 
     def ready(self, number: int) -> bool:
         """True if another node may become primary of a partition that this node leads."""
-        host, core = self._host, self._host.core
+        core = self._core
         if number == core.catalogue or not core.serving(number):
             return True  # no leases to hand over
         self.due = self.due or number not in self._asked
-        self._asked[number] = host.now
+        self._asked[number] = self._core.now
         return self._is_recorded(number) or self._is_late
 
     @property
@@ -80,24 +79,23 @@ class LeaseHandover:
         """True while a stopping node still waits for leases to be committed."""
         if self._stop_at is None or self._is_late:
             return False
-        serving = self._host.core.serving
+        serving = self._core.serving
         return any(serving(number) and not self._is_recorded(number) for number in self._asked)
 
     @property
     def _is_late(self) -> bool:
-        return self._stop_at is not None and self._host.now >= self._stop_at
+        return self._stop_at is not None and self._core.now >= self._stop_at
 
     def _is_recorded(self, number: int) -> bool:
         complete_at = self._complete_at.get(number)
-        return complete_at is not None and self._host.core.committed(number) >= complete_at
+        return complete_at is not None and self._core.committed(number) >= complete_at
 
     def stop(self) -> None:
         """Prepares all partitions of a stopping node at once, bounded by STOP_US_MAX."""
-        host = self._host
         if self._stop_at is None:
-            self._stop_at = host.now + STOP_US_MAX
-        for number, place in enumerate(host.core.view.places):
-            if place.primary == host.core.node and len(host.core.view.members) > 1:
+            self._stop_at = self._core.now + STOP_US_MAX
+        for number, place in enumerate(self._core.view.places):
+            if place.primary == self._core.node and len(self._core.view.members) > 1:
                 self.ready(number)
 
     def begin(self) -> None:
@@ -105,27 +103,25 @@ class LeaseHandover:
         self.due = False
         if not self._asked:
             return
-        host = self._host
-        if host.core.proposer.idle:
-            lapsed = {n for n, at in self._asked.items() if at < host.now - LAPSE_US}
+        if self._core.proposer.idle:
+            lapsed = {n for n, at in self._asked.items() if at < self._core.now - LAPSE_US}
             self._drop(lapsed)
-            host.engine.stop_recording_leases(lapsed)
-        new = {n for n in self._asked if n not in self._complete_at and n in host.led}
+            self._engine.stop_recording_leases(lapsed)
+        new = {n for n in self._asked if n not in self._complete_at and n in self._ownership.led}
         if new:
-            host.engine.record_leases(new)
+            self._engine.record_leases(new)
 
     def proposed(self) -> None:
         """Called after the round's changes were proposed."""
-        host = self._host
         for number in self._asked.keys() - self._complete_at.keys():
-            if host.core.serving(number) and host.engine.leases_recorded(number):
-                self._complete_at[number] = host.core.replicas[number].log.end
+            if self._core.serving(number) and self._engine.leases_recorded(number):
+                self._complete_at[number] = self._core.replicas[number].log.end
 
     def moved(self, gone: set[int], unsent: list[Answered]) -> None:
         """Another node leads these partitions now; the engine still has their leases. Returns the
         messages of unsent answers to the next primaries."""
-        for nack in self._host.engine.undelivered(gone, unsent):
-            self._host.return_lent(nack)
+        for nack in self._engine.undelivered(gone, unsent):
+            self._return_lent(nack)
         self._drop(gone)
 
     def _drop(self, numbers: set[int]) -> None:

@@ -15,9 +15,8 @@ would be woken for messages that are gone.
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Callable
 from itertools import chain, repeat
-from typing import Protocol
 
 import msgspec
 
@@ -28,25 +27,26 @@ from weft.proto import wire
 from weft.server.engine.engine import Engine
 
 from .operation import PeerCaller
+from .partition_ownership import PartitionOwnership
 from .stock import AGAIN_US, EMPTY, Stock, Waiting
 
 
-class MetadataListHost(Protocol):
-    """The node core around the lists."""
-
-    @property
-    def core(self) -> Core: ...
-    @property
-    def engine(self) -> Engine: ...
-    @property
-    def led(self) -> Set[int]: ...
-    def tell_node(self, node: str, word: Word) -> None: ...
-    def forward(self, to: str, request: wire.AnyRequest, caller: PeerCaller) -> None: ...
-
-
 class MetadataLists:
-    def __init__(self, home: MetadataListHost) -> None:
-        self._home = home
+    def __init__(
+        self,
+        core: Core,
+        engine: Engine,
+        ownership: PartitionOwnership,
+        send: Callable[[str, Word], None],
+        forward: Callable[[str, wire.AnyRequest, PeerCaller], None],
+    ) -> None:
+        self._core = core
+        self._engine = engine
+        self._ownership = ownership
+        #: Sends an announcement to the owner of a list.
+        self._send = send
+        #: Forwards a request to another node, which answers the caller.
+        self._forward_to = forward
         self._stock = Stock()
         self._announced: dict[str, int] = {}
         #: Announced queues that a consumer reports as empty: the owner may not know yet.
@@ -59,7 +59,7 @@ class MetadataLists:
 
     def keeps(self, queue: str) -> bool:
         """True if this node owns the list of a queue."""
-        return placement.of_text(queue, self._home.core.catalogue) in self._home.led
+        return placement.of_text(queue, self._core.catalogue) in self._ownership.led
 
     # --- as the owner of a list -----------------------------------------------------------
 
@@ -70,18 +70,18 @@ class MetadataLists:
             heeds = not self._stock.is_awaited(request.queue)
             self._answer(to, wire.Nodes([node for node, _ in nodes], heeds))
         else:
-            until = self._home.core.now + request.wait_ms * 1000
+            until = self._core.now + request.wait_ms * 1000
             pop = request.pop if isinstance(to, PeerCaller) else None
             self._stock.wait(request.queue, to, until, pop)
 
     def hear(self, node: str, word: Word) -> None:
-        now = self._home.core.now
+        now = self._core.now
         for queue in self._stock.hear(node, word.boot, word.number, word.ready, now):
             self._wake(queue)
 
     def _nodes(self, queue: str) -> list[tuple[str, int]]:
         """(node, messages), this node first: local messages cost no hop."""
-        core = self._home.core
+        core = self._core
         nodes = self._stock.nodes(queue, core.now)
         if ready := self._ready(queue):
             nodes.insert(0, (core.node, ready))
@@ -108,16 +108,16 @@ class MetadataLists:
         to, pop = waiting.to, waiting.pop
         if pop is None or not isinstance(to, PeerCaller):
             return False
-        if holder in (self._home.core.node, to.node):
+        if holder in (self._core.node, to.node):
             return False
         self._stock.spoken_for(queue, holder, pop.limit)
-        self._home.forward(holder, msgspec.structs.replace(pop, passes_on=True), to)
+        self._forward_to(holder, msgspec.structs.replace(pop, passes_on=True), to)
         return True
 
     def timers(self) -> None:
         if not self._stock.awaited:
             return
-        for to in self._stock.overdue(self._home.core.now):
+        for to in self._stock.overdue(self._core.now):
             self._answer(to, EMPTY)
 
     def cancel(self, to: object) -> None:
@@ -129,16 +129,16 @@ class MetadataLists:
 
     def moved(self, refusal: wire.Failure) -> None:
         """This node leads other partitions now: refuses callers at lists of other owners."""
-        kept = {queue for queue in self._home.engine.queues if self.keeps(queue)}
+        kept = {queue for queue in self._engine.queues if self.keeps(queue)}
         for to in self._stock.forget(kept):
             self._answer(to, refusal)
         self._at = 0
 
     def next_due(self) -> int | None:
         due = self._stock.next_due() if self._stock.awaited else None
-        if len(self._home.core.view.members) < 2:
+        if len(self._core.view.members) < 2:
             return due
-        at = max(self._at, self._home.core.ping_at) if self._at else 0
+        at = max(self._at, self._core.ping_at) if self._at else 0
         return at if due is None else min(due, at)
 
     # --- as a holder of messages ----------------------------------------------------------
@@ -147,14 +147,14 @@ class MetadataLists:
         """Called after a pop. If no message is left, the owner should know now, from the consumer
         or from this node. If messages are left after a pop forwarded by the owner, the owner should
         know, too: the owner counted the announced messages as taken, and others may wait."""
-        queue, ready = request.queue, self._home.engine.ready
+        queue, ready = request.queue, self._engine.ready
         if forwarded and ready.count(queue):
             self._more.add(queue)
             ready.mark(queue)
             return
         if queue not in self._announced or ready.count(queue):
             return
-        fell = self._home.core.boot, self._number
+        fell = self._core.boot, self._number
         if request.passes_on and ready.report_fall(to, fell):
             self._handed.add(queue)
         else:
@@ -162,7 +162,7 @@ class MetadataLists:
 
     def announce(self) -> None:
         """Announces queues that became ready or empty; once in a while, all queues."""
-        core, ready_queues = self._home.core, self._home.engine.ready
+        core, ready_queues = self._core, self._engine.ready
         # Repeated announcements go with the pings: no message is sent for them alone.
         pinged = core.ping_at == core.now + core.pace.ping
         again = core.now >= self._at and (pinged or not self._at)
@@ -195,7 +195,7 @@ class MetadataLists:
                 words.setdefault(keeper, {})[name] = ready
         for keeper, ready_by_name in words.items():
             self._number += 1
-            self._home.tell_node(keeper, Word(core.boot, self._number, ready_by_name))
+            self._send(keeper, Word(core.boot, self._number, ready_by_name))
 
     def _is_news(self, name: str) -> bool:
         return (
@@ -205,7 +205,7 @@ class MetadataLists:
         )
 
     def _ready(self, name: str) -> int:
-        return self._home.engine.ready.count(name)
+        return self._engine.ready.count(name)
 
     def _answer(self, to: object, answer: wire.AnyAnswer) -> None:
-        self._home.engine.answer(to, answer)
+        self._engine.answer(to, answer)

@@ -76,14 +76,15 @@ class NodeCore:
         self._ownership = PartitionOwnership(self.core, self.engine)
         #: Before this time the node core has no work except requests; 0: unknown.
         self._idle_until = 0
-        self._commit_gate = CommitGate(self, pace.suspect)
         self._operations = Operations(self)
         self._operations_view = self._catalogue_sync_view = 0
-        self._metadata_lists = MetadataLists(self)
-        self._catalogue_sync = CatalogueSync(self, self)
-        self._backup_waits = BackupWaits(self)
+        parts = self.core, self.engine, self._ownership
+        self._commit_gate = CommitGate(*parts, pace.suspect)
+        self._metadata_lists = MetadataLists(*parts, self.send, self._operations.forward)
+        self._catalogue_sync = CatalogueSync(*parts, self, self.run_operation, self.not_here)
+        self._backup_waits = BackupWaits(*parts, self.not_here)
+        self._lease_handover = LeaseHandover(*parts, self.return_lent)
         self._reconciler = Reconciler(self)
-        self._lease_handover = LeaseHandover(self)
         self.core.ready_to_move = self._lease_handover.ready
         self.remote_pop = RemotePop(self)
         self._requests = RequestRouter(
@@ -379,15 +380,8 @@ class NodeCore:
 
     # --- services for operations -------------------------------------------------------------
 
-    def send(self, to: str, message: PeerRequest | PeerReply) -> None:
+    def send(self, to: str, message: PeerRequest | PeerReply | StockWord) -> None:
         self._sends.append((to, message))
-
-    def forward(self, to: str, request: wire.AnyRequest, caller: PeerCaller) -> None:
-        """Forwards a request to another node, which answers the caller in place of this node."""
-        self._operations.forward(to, request, caller)
-
-    def tell_node(self, node: str, word: StockWord) -> None:
-        self._sends.append((node, word))
 
     def run_operation(self, operation: Operation) -> None:
         """Runs an operation of this node itself, without a caller."""

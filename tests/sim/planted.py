@@ -22,7 +22,7 @@ from weft.server.core.catalogue_sync import CatalogueSync
 from weft.server.core.commit_gate import CommitGate
 from weft.server.core.commit_wait import CommitWait
 from weft.server.core.lease_handover import LeaseHandover
-from weft.server.core.node_core import NodeCore
+from weft.server.core.partition_ownership import PartitionOwnership
 from weft.server.engine import cancel, lease_records
 from weft.server.engine.batch import TouchedBatch
 from weft.server.engine.dedup import DedupWindow
@@ -45,7 +45,7 @@ def _trims_all(replica: Replica, last: int) -> None:
         replica.save()
 
 
-def _never_lost(node_core: NodeCore, number: int) -> bool:
+def _never_lost(ownership: PartitionOwnership, number: int) -> bool:
     return False
 
 
@@ -70,8 +70,8 @@ def _expires_early(window: DedupWindow, now: int) -> None:
 
 def _buries_at_once(news: CatalogueSync) -> None:
     _learn(news)
-    if news._reader.engine.state.orphans:
-        news._reader.engine.delete_orphans()
+    if news._engine.state.orphans:
+        news._engine.delete_orphans()
 
 
 def _never_doubts(news: CatalogueSync) -> None:
@@ -80,7 +80,7 @@ def _never_doubts(news: CatalogueSync) -> None:
 
 def _counts_entries(news: CatalogueSync) -> int:
     """Ignore writes without a log entry."""
-    return news._reader.core.replicas[news._reader.core.catalogue].log.end
+    return news._core.replicas[news._core.catalogue].log.end
 
 
 def _answers_unsure(
@@ -157,7 +157,7 @@ def _always_ready(handover: LeaseHandover, number: int) -> bool:
 _PLANTS: dict[str, tuple[object, str, Callable[..., Any] | property]] = {
     "answers_not_held": (CommitGate, "add", _not_held),
     "trimmed_too_early": (Replica, "trim", _trims_all),
-    "turn_ignored": (NodeCore, "_is_lost", _never_lost),
+    "generation_ignored": (PartitionOwnership, "_is_lost", _never_lost),
     "no_barrier": (LeadershipChecks, "level", _no_barrier),
     "late_word_counts": (CommitWait, "old", _never_old),
     "unheard_trusted": (Core, "met", Core.alive),

@@ -286,7 +286,7 @@ def test_marks_that_are_never_judged_are_found(monkeypatch: pytest.MonkeyPatch) 
 def test_what_is_never_redriven_is_found(
     monkeypatch: pytest.MonkeyPatch, play: Callable[[], Play]
 ) -> None:
-    monkeypatch.setattr(Reconciler, "_owed", _forgets_what_is_owed)
+    monkeypatch.setattr(Reconciler, "_carry_out", _forgets_what_is_owed)
     with pytest.raises(AssertionError, match="liveness"):
         play()
 

@@ -27,7 +27,7 @@ CAUGHT: list[tuple[str, int, Options | None]] = [
     ("cut_to_commit", 24, None),
     ("volatile_promise", 32, None),
     ("trimmed_too_early", 24, None),
-    ("turn_ignored", 40, None),
+    ("generation_ignored", 40, None),
     ("dedup_by_clock", 24, None),
     ("install_whole_early", 60, None),
     ("ordered_leases_lost", 40, Options(pushes=24, ordered=True)),

@@ -37,13 +37,16 @@ class Reader:
     def run_operation(self, operation: Generator[Any, Any, Any]) -> None:
         self.operations.append(operation)
 
-    def not_here(self, number: int) -> wire.Failure:
+    def refusal(self, number: int) -> wire.Failure:
         return wire.Failure("NOT_PRIMARY", "", True)
 
 
 def made() -> tuple[Reader, CatalogueSync]:
     reader = Reader()
-    return reader, CatalogueSync(cast(Any, reader), Two())
+    return reader, CatalogueSync(
+        cast(Any, reader.core), cast(Any, reader.engine), cast(Any, reader), Two(),
+        reader.run_operation, reader.refusal,
+    )  # fmt: skip
 
 
 def ask(operation: Generator[Any, Any, Any], count: int) -> None:
