@@ -8,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-.PHONY: help run test java prometheus sim hops chaos soak fuzz spark-faults spark-example bench lint fmt proto clean
+.PHONY: help run test java prometheus sim hops chaos soak fuzz spark-faults tasks-faults graph-faults spark-example monitor-example bench models docs lint fmt proto facade clean
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
 
@@ -67,6 +67,26 @@ $(VENV)/.bench: pyproject.toml $(VENV)/.python
 bench: $(VENV)/.bench  ## Weft beside its peers, in one run; ARGS="--quick", ARGS=--help
 	$(BIN)/python -m bench.peers $(ARGS)
 
+tasks-faults: $(VENV)/.dev  ## tasks while workers, supervisors and nodes are killed: ARGS="--nodes 1 --seed 7"
+	$(BIN)/python -m tests.tasks.faults $(ARGS)
+
+graph-faults: $(VENV)/.dev  ## graphs of 10,000 tasks under the same kills: ARGS="--nodes 1 --rounds 10"
+	$(BIN)/python -m tests.tasks.graph_faults $(ARGS)
+
+models: $(VENV)/.dev  ## the papers' figures from the models, in build/models; ARGS="--only convoy"
+	$(BIN)/python -m weft.models.figures --out build/models $(ARGS)
+
+$(VENV)/.docs: pyproject.toml $(VENV)/.python
+	$(PIP) install -e '.[docs]'
+	@touch $@ $(VENV)/.server
+
+# A warning, such as a dead link or anchor, is an error. The generated pages are written again first.
+docs: $(VENV)/.docs  ## the documents as a site in build/docs, with dead links as errors
+	$(BIN)/python -m docs.site
+	rm -rf build/docs
+	$(BIN)/python -m sphinx -n -W --keep-going -q -d build/docs/.doctrees -c docs/site . build/docs
+	@echo "open build/docs/index.html"
+
 chaos: $(VENV)/.dev  ## real clusters under real faults: RUNS=n of each, SCENARIO="kill-one cut"
 	$(BIN)/python -m tests.chaos --runs $(or $(RUNS),10) $(SCENARIO)
 
@@ -82,6 +102,9 @@ spark-faults: $(VENV)/.dev java  ## Spark with drivers, executors and nodes kill
 spark-example: $(VENV)/.dev java  ## clicks counted by Spark, on nodes that it starts itself
 	$(BIN)/python spark/examples/clicks.py $(ARGS)
 
+monitor-example: $(VENV)/.dev java  ## samples of all nodes, windowed by Spark, beside the model: ARGS="--windows 10"
+	$(BIN)/python examples/monitor.py $(ARGS)
+
 lint: $(VENV)/.dev  ## ruff, ruff format and mypy --strict
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -93,6 +116,9 @@ fmt: $(VENV)/.dev  ## format the code
 
 proto: $(VENV)/.dev  ## the gRPC stubs from proto/weft.proto
 	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. weft/proto/weft.proto
+
+facade: $(VENV)/.dev  ## the synchronous client from the asyncio client
+	$(BIN)/python -m tools.facade
 
 clean:  ## the environment and caches; .weft (your data) stays
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

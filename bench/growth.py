@@ -1,21 +1,25 @@
-"""The cost of growth: what a message costs in a cluster of 1, 2, 4, 8, 16 real nodes.
+"""The cost of growth: CPU time and peer traffic per message in clusters of 1 to 16 real nodes.
 
     python bench/growth.py [--nodes 1,2,4,8,16] [--learners 1] [--rounds 3] [--json FILE]
 
-All nodes run on this machine, so this says nothing about throughput: it counts. Three kinds of work
-are done through one Python client, in slices that take turns: *push* batches that stay; *pop and
-ack* them all; and *flow*, as many batches as there are nodes pushed, popped and acked, and again,
-as where consumers keep up. Every node gets the same load in a cluster of any size (`--rate` batches
-a second): a process that is seldom called costs more each time, for its memory is not in the
-processor's caches any more, and that is the machine's matter and not the cluster's. Before and
-after each slice the CPU time of all node processes is read (of each thread, in nanoseconds) and
-what nodes have said to each other (messages and bytes on the wire). A slice ends when what comes
-late, as a learner's copy, is done. What the cluster spends on itself at rest is measured before
-each slice and taken off; messages on the wire are counted without those that go to everyone five
-times a second in any case, whatever else is in them.
+All nodes run on this machine, so the benchmark counts costs and does not measure throughput. One
+Python client runs three kinds of work in alternating slices:
 
-Sizes take turns, and each is started anew in every round; figures are medians over all slices of a
-size. A cluster is measured when its plan is reached: until then partitions move.
+- *push*: push batches that stay in the queue;
+- *pop*: pop and ack all of these batches;
+- *flow*: push, pop and ack one batch per node, repeatedly, as with consumers that keep up.
+
+Every node gets the same load in a cluster of any size (`--rate` batches a second). A rarely called
+process costs more per call, because its memory has left the processor's caches; a fixed load per
+node keeps this effect of the machine out of the comparison.
+
+Before and after each slice the benchmark reads the CPU time of all node processes (per thread, in
+nanoseconds) and the peer messages and bytes of all nodes. A slice includes late work, such as the
+copies to learners. The cost of the idle cluster is measured before each slice and subtracted. Pings
+go to every node five times a second regardless of load and are not counted as messages.
+
+Sizes take turns, and every round starts each size anew; results are medians over all slices of a
+size. Measuring starts when the cluster has reached its plan, because until then partitions move.
 """
 
 from __future__ import annotations
@@ -37,20 +41,20 @@ from weft.testing import Cluster, cluster
 
 QUEUE = "growth"
 BODY = b"x" * 128
-#: Longer than what is not waited for takes: two pings there, two back, and a look.
+#: Seconds for late work: longer than two pings in each direction and one poll.
 LATE_S = 1.0
 REST_S = 1.5
-#: How long a cluster may take to reach its plan, and how long it must then be still.
+#: Seconds in which a cluster must reach its plan, and seconds of steady CPU use after that.
 PLAN_S_MAX = 300.0
 STILL_S = 3.0
 FLAT = 0.15
-#: Of fewer too little is left when what goes on at rest is taken off: small clusters take longer.
+#: Fewer batches would vanish in the idle cost that is subtracted, so small clusters run longer.
 BATCHES_MIN = 96
 
 
 @dataclass
 class Used:
-    """What a cluster has used up so far, or within some time."""
+    """CPU time and peer traffic of a cluster, in total or within an interval of `at` seconds."""
 
     cpu_us: float
     messages: float
@@ -66,7 +70,7 @@ class Used:
         )
 
     def without(self, rest: Used) -> Used:
-        """What was used over what it would have been at rest."""
+        """The use in excess of an idle cluster's use over the same time."""
         share = self.at / rest.at
         return Used(
             self.cpu_us - rest.cpu_us * share,
@@ -78,7 +82,7 @@ class Used:
 
 @dataclass
 class Load:
-    """Batches a second for each node, how long, and how large they are."""
+    """Batches per second and node, seconds of a slice, and messages per batch."""
 
     rate: float
     seconds: float
@@ -87,7 +91,7 @@ class Load:
 
 @dataclass
 class Cost:
-    """Of one kind of work: per message, and messages on the wire per batch."""
+    """Cost of one kind of work: CPU time and bytes per message, peer messages per batch."""
 
     cpu_us: float
     wire: float
@@ -96,7 +100,7 @@ class Cost:
 
 @dataclass
 class Figures:
-    """Of one size: medians, and how many slices they are of."""
+    """Median costs of one cluster size, and the number of slices."""
 
     nodes: int
     learners: int
@@ -104,12 +108,12 @@ class Figures:
     push: Cost
     pop: Cost
     flow: Cost
-    #: Cores that all nodes use together while nobody asks for anything.
+    #: Processor cores that all nodes together use while idle.
     rest_cores: float
 
 
 class Meter:
-    """Reads what a cluster has used. Its own questions are asked between two readings."""
+    """Reads a cluster's counters. The status calls fall outside of the CPU readings."""
 
     def __init__(self, made: Cluster, nodes: int, ends: ExitStack) -> None:
         self._pids = [made.node(number).pid for number in range(nodes)]
@@ -121,7 +125,7 @@ class Meter:
         return sum(map(_cpu_us, self._pids))
 
     def slice(self, work: Callable[[], None], late_s: float) -> Used:
-        """What it used, from the first moment until nothing of it is left."""
+        """The use of ``work``, including ``late_s`` seconds of late work."""
         before, at, cpu = self._said(), time.monotonic(), self.cpu_us()
         work()
         time.sleep(late_s)
@@ -138,18 +142,18 @@ class Meter:
 
 
 def _cpu_us(pid: int) -> float:
-    """Of all its threads, those that have ended not counted: a node's threads live with it."""
+    """CPU time of all live threads of a process; a node's threads live as long as the process."""
     used = 0
     for task in Path(f"/proc/{pid}/task").iterdir():
         try:
             used += int((task / "schedstat").read_text().split()[0])
         except OSError:
-            continue  # it has just ended
+            continue  # The thread has just ended.
     return used / 1e3
 
 
 class Work:
-    """What is done in a slice, at an even pace."""
+    """The work of a slice, at an even pace."""
 
     def __init__(self, queue: Queue, nodes: int, load: Load) -> None:
         self._queue = queue
@@ -179,7 +183,7 @@ class Work:
                 left -= self._pop()
 
     def _paced(self, count: int, lot: int = 1) -> Iterator[None]:
-        """So many times, as fast as `lot` batches go each time; late is late, never faster."""
+        """Yields `count` times at the rate of `lot` batches each; never speeds up to catch up."""
         due = time.monotonic()
         for _ in range(count):
             time.sleep(max(0.0, due - time.monotonic()))
@@ -200,7 +204,7 @@ class Work:
 
 
 def reach_plan(meter: Meter, made: Cluster, nodes: int) -> None:
-    """Returns when nothing moves any more: what the nodes use does not change."""
+    """Returns when no partition moves any more: the nodes' CPU use is steady."""
     if nodes > 1:
         made.settled(PLAN_S_MAX)
     end = time.monotonic() + PLAN_S_MAX
@@ -225,7 +229,7 @@ def measure(
         client = ends.enter_context(weft.connect(made.servers))
         client.create_queue(QUEUE)
         work = Work(client.queue(QUEUE), nodes, load)
-        work.flow()  # connections, caches, first looks
+        work.flow()  # Warm-up: connections and caches.
         for _ in range(slices):
             for name in ("push", "pop", "flow"):
                 rest = meter.slice(lambda: None, REST_S)
@@ -255,7 +259,7 @@ def table(rows: list[Figures]) -> str:
 
 
 def verdict(rows: list[Figures]) -> list[str]:
-    """How much more than with two nodes; and than where there are first enough for learners."""
+    """Growth against two nodes, and against the smallest size with enough nodes for learners."""
     words = []
     for learners in sorted({row.learners for row in rows}):
         for least in sorted({2, 2 + learners}):

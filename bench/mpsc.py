@@ -1,34 +1,36 @@
-"""The paper's microbenchmark (section 5.3) for all queues, and its figures 20 to 22.
+"""The paper's microbenchmark (section 5.3) for all queues, with the paper's figures 20 to 22.
 
-All ranks share one queue; one dequeues, the others enqueue. The queue is warm: ``--elements`` have
-gone through it ``--laps`` times, in the way that is measured, and it holds as many again before any
-clock starts. Then the enqueuers enqueue as many more between them, and once they are seen to be
-under way (a twentieth of it has arrived) the dequeuer dequeues as many. So the dequeuer is measured
-beside working enqueuers, and never waits for an element. The mean of ``--repeats`` is taken.
+All ranks share one queue; one rank dequeues, the others enqueue. Warm-up: ``--elements`` elements
+pass through the queue ``--laps`` times, with the measured calls, and the same number of elements
+fills the queue before any clock starts. Then the enqueuers together enqueue ``--elements`` more.
+When a twentieth of those has arrived, the dequeuer starts to dequeue ``--elements``. So the
+dequeuer runs beside active enqueuers and never waits for an element. Results are means over
+``--repeats``.
 
-With ``--at-rest`` the queue is warm and empty, and the dequeuer begins when the enqueuers have
-ended: what a dequeue costs by itself.
+With ``--at-rest`` the queue is warm and empty, and the dequeuer starts after the enqueuers have
+ended; this isolates the cost of a dequeue.
 
-Ranks that share cores share their time: a slow dequeuer slows the enqueuers beside it, and a fast
-one is soon out of their way. Compare series whose dequeuers take alike.
+Ranks that share cores compete for them: a slow dequeuer slows the enqueuers beside it. Compare
+series with dequeuers of similar speed.
 
 - enqueue throughput: elements over the time from the first enqueuer's start to the last one's end;
-- dequeue throughput: elements over the dequeuer's time; the queue is never empty, so nothing waits;
+- dequeue throughput: elements over the dequeuer's time; the queue is never empty;
 - total throughput: elements over the time until both are done;
 - latency: the mean time of one call, per element;
-- cpu: processor time of the rank, per element, which other work on the machine does not lengthen;
+- cpu: processor time of the rank per element, independent of other work on the machine;
 - remote: operations of an enqueuer in another rank's memory, per element.
 
-Series take turns, ``--rounds`` times, so that a busy moment of the machine does not fall on one. At
-the end one line is printed for each ratio that the queues are held to: the median of the rounds,
-their range, and whether the median reaches what is asked.
+Series take turns for ``--rounds`` rounds, so that a busy moment of the machine affects all of them.
+At the end the benchmark prints one line per required ratio: the median of the rounds, the range,
+and whether the median reaches the bound.
 
-Ranks of one machine reach each other's memory directly; with ``--pure`` they do all through MPI, as
-ranks of two machines do.
+Ranks of one machine access each other's memory directly; with ``--pure`` all accesses go through
+MPI, as between two machines.
 
     python bench/mpsc.py --ranks 2 4 8 16 --out bench/results/mpsc
 
-It starts itself under mpiexec, and writes mpsc.json, mpsc.md and, with matplotlib, mpsc-*.png.
+The script restarts itself under mpiexec and writes mpsc.json, mpsc.md and, with matplotlib,
+mpsc-*.png.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ from statistics import mean, median
 
 from weft.mpsc import Dequeuer, Enqueuer, Job
 
-#: A batched dequeue takes what there is.
+#: Maximum of a batched dequeue; larger than the backlog with the default --elements.
 BATCH = 65_536
 #: name -> (algorithm, elements in one enqueue, most elements in one dequeue).
 SERIES: dict[str, tuple[str, int, int]] = {
@@ -65,9 +67,9 @@ SERIES: dict[str, tuple[str, int, int]] = {
     "amqueue, both batched": ("amqueue", 64, BATCH),
 }
 ITEM_BYTES = 16
-#: How often the dequeuer looks whether the enqueuers are under way.
+#: Interval at which the dequeuer polls for the first arrivals.
 POLL_SECONDS = 0.0001
-#: One job: five repeats of the slowest queue at sixteen ranks take a minute on two cores.
+#: Timeout of one job; five repeats of the slowest queue at 16 ranks take a minute on two cores.
 JOB_SECONDS_MAX = 600
 MEASURES = (
     "enqueue_per_s",
@@ -83,8 +85,10 @@ MEASURES = (
 
 @dataclass(frozen=True)
 class Bar:
-    """What a measure of one series is held to: so many times that of another. Without ``least`` the
-    ratio is shown and held to nothing."""
+    """A required ratio: ``measure`` of series ``of`` over that of ``against``, at least ``least``.
+
+    Without ``least`` the ratio is only printed.
+    """
 
     measure: str
     of: str
@@ -98,14 +102,14 @@ BARS = (
     Bar("dequeue_per_s", "slotqueue, batched dequeue", "slotqueue", 5),
     Bar("dequeue_per_s", "slotqueue, batched dequeue", "amqueue, batched dequeue", None),
 )
-#: Operations in another rank's memory that an enqueue behind an item of its own makes, uncontended.
+#: Remote operations of an uncontended enqueue behind an item of the same enqueuer.
 REMOTE = {"slotqueue": 3, "amqueue": 5}
 
 
 @dataclass
 class Report:
-    """One rank's repeats: start, end and processor time in nanoseconds, its own elements, and its
-    operations in other ranks' memory."""
+    """One rank's repeats: start, end, processor time (all in nanoseconds), elements of the rank,
+    and the rank's operations in other ranks' memory."""
 
     rank: int
     spans: list[tuple[int, int, int, int, int]]
@@ -136,7 +140,7 @@ def dequeue_all(dequeuer: Dequeuer, count: int, batch: int) -> None:
 
 
 def warm_up(job: Job, share: int, enqueue: int, dequeue: int, laps: int, fill: bool) -> None:
-    """All elements through the queue, ``laps`` times, and then as many that stay."""
+    """Passes all elements through the queue ``laps`` times; ``fill`` adds as many that stay."""
     for _ in range(laps):
         if job.dequeuer is None:
             enqueue_all(job.enqueuer, share, enqueue)
@@ -159,7 +163,7 @@ def one_rank(
     at_rest: int,
     pure: int,
 ) -> Report:
-    """This rank's share."""
+    """Runs this rank's part of the benchmark."""
     from mpi4py import MPI
 
     from weft.mpsc import create
@@ -167,7 +171,7 @@ def one_rank(
     comm = MPI.COMM_WORLD
     enqueuers = comm.Get_size() - 1
     share = elements // enqueuers
-    # AMQueue has one buffer for all, the others one ring for each.
+    # AMQueue has one buffer for all enqueuers, the other queues one ring per enqueuer.
     capacity = 2 * share * (enqueuers if algorithm == "amqueue" else 1)
     report = Report(comm.Get_rank(), [])
     for _ in range(repeats):
@@ -199,7 +203,7 @@ def one_rank(
 
 
 def measure(name: str, ranks: int, options: argparse.Namespace) -> dict[str, float]:
-    """Run one series under mpiexec."""
+    """Runs one series under mpiexec."""
     algorithm, enqueue, dequeue = SERIES[name]
     beside = Path(sys.executable).with_name("mpiexec")
     mpiexec = str(beside) if beside.exists() else shutil.which("mpiexec")
@@ -224,7 +228,7 @@ def measure(name: str, ranks: int, options: argparse.Namespace) -> dict[str, flo
 
 
 def summary(reports: list[Report], repeats: int) -> dict[str, float]:
-    """The means over the repeats of the figures that the head of this file defines."""
+    """Means over the repeats of the measures defined in the module docstring."""
     rows: dict[str, list[float]] = {measure: [] for measure in MEASURES}
     dequeuer = next(report for report in reports if report.rank == 0).spans
     others = [report.spans for report in reports if report.rank != 0]
@@ -244,7 +248,7 @@ def summary(reports: list[Report], repeats: int) -> dict[str, float]:
 
 
 def table(results: dict[str, dict[str, dict[str, float]]]) -> str:
-    """A markdown table, one row for a queue and a number of ranks."""
+    """A markdown table with one row per queue and number of ranks."""
     lines = [
         "| ranks | queue | enqueue/s | dequeue/s | total/s | enqueue us | dequeue us "
         "| enqueue cpu us | dequeue cpu us | enqueue remote |",
@@ -259,7 +263,7 @@ def table(results: dict[str, dict[str, dict[str, float]]]) -> str:
 
 
 def verdicts(rounds: dict[str, list[dict[str, float]]], repeats: int) -> Iterator[str]:
-    """A line for each bar whose two series were measured, and for each count of operations."""
+    """One line per ratio with both series measured, and one per count of remote operations."""
     for bar in BARS:
         if bar.of not in rounds or bar.against not in rounds:
             continue
@@ -283,7 +287,7 @@ def verdicts(rounds: dict[str, list[dict[str, float]]], repeats: int) -> Iterato
 
 
 def plot(results: dict[str, dict[str, dict[str, float]]], out: Path) -> None:
-    """One picture for each of the paper's figures: enqueue, dequeue, total."""
+    """One plot for each figure of the paper: enqueue, dequeue, total."""
     import matplotlib
 
     matplotlib.use("Agg")

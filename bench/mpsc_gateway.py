@@ -1,9 +1,10 @@
-"""How fast ranks get into a durable queue: 3 senders, a gateway rank, one local node on disk.
+"""Throughput from MPI ranks to a durable queue: 3 senders, a gateway rank, one local node on disk.
 
     python bench/mpsc_gateway.py --messages 300000
 
-Every sender sends its share of 128-byte messages in runs of 64, then waits until all are durable.
-The rate is all messages over the time from the first sender's start to the last one's watermark.
+Every sender sends an equal share of 128-byte messages in runs of 64, then waits until all are
+durable. The rate is the number of messages over the time from the first sender's start to the last
+sender's final watermark.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pathlib import Path
 ITEM_BYTES = 128
 RUN = 64
 RANKS = 4
-#: A minute for what should take seconds.
+#: Timeout in seconds; the run normally takes a few seconds.
 JOB_SECONDS_MAX = 120
 
 

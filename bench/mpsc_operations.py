@@ -2,9 +2,9 @@
 
     mpiexec -n 2 python bench/mpsc_operations.py
 
-Two ranks take turns, so no call waits for the other rank. Each figure is nanoseconds of processor
-time for one operation, the least of three repeats. Compare two versions in turns, several times:
-the machine's clock rate and its other work change between runs.
+Two ranks take turns, so no call waits for the other rank. Each result is nanoseconds of processor
+time per operation, the minimum of three repeats. To compare two versions, alternate several runs of
+each: the machine's clock rate and other load change between runs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def cpu_ns(count: int, operation: Callable[[], object]) -> float:
 
 
 def window_figures(comm: MPI.Intracomm) -> dict[str, float]:
-    """What the window's operations cost rank 0."""
+    """Costs of the window's operations for rank 0."""
     window = MpiWindow(comm, 1024)
     operations: dict[str, Callable[[], object]] = {
         "load, own": lambda: window.load(0, 3),
@@ -62,7 +62,7 @@ def dequeue_all(job: Job, batched: bool) -> None:
 
 
 def queue_figures(comm: MPI.Intracomm, algorithm: str, batched: bool) -> dict[str, float]:
-    """What enqueues cost rank 1, and dequeues rank 0, per item."""
+    """Costs per item: enqueues for rank 1, dequeues for rank 0."""
     rank = comm.Get_rank()
     job = create(comm, algorithm=algorithm, capacity=ITEMS, item_bytes=len(ITEM))
     enqueues, dequeues = [], []

@@ -1,9 +1,8 @@
-"""W1 as a plain gRPC client writes it: the generated stubs, batches, some calls under way at once.
+"""Workload W1 with a plain gRPC client: generated stubs, batches, several concurrent calls.
 
-`bench.security` starts this twice, as a producer and as a consumer. Nothing of Weft's own client is
-used but how it reads its credentials from the environment. What it measures is gRPC from Python,
-which is far slower than the Python client's data path; what TLS and a token add to it is a smaller
-part for that reason, too.
+`bench.security` starts this module twice, as a producer and as a consumer. From Weft's own client
+only the credentials code is used. gRPC from Python is far slower than the Python client's data
+path; for the same reason TLS and a token add a smaller fraction here.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from weft.client.transport.credentials import Credentials
 from weft.proto import weft_pb2 as pb
 from weft.proto import weft_pb2_grpc
 
-#: Calls under way of each side: while one waits for the disk, others are encoded and decoded.
+#: Concurrent calls per side: while one waits for the disk, others are encoded and decoded.
 PIPELINE: Final = 8
 WAIT_MS: Final = 10_000
 _CALL_S: Final = 30
@@ -36,7 +35,7 @@ _OPTIONS: Final = [("grpc.max_receive_message_length", limits.GRPC_BYTES_MAX)]
 
 
 class Worker(Child):
-    """One side, in a process of its own. `bench` is not installed: it is found in this folder."""
+    """Starts one side as a process, in this folder, because `bench` is not an installed package."""
 
     def __init__(self, role: str, task: dict[str, Any]) -> None:
         self._name = role
@@ -50,7 +49,7 @@ class Worker(Child):
 
 
 def measure(plan: BenchPlan, client: Any, server: str, queue: str) -> Throughput:
-    """As `workload.measure`, over gRPC."""
+    """The counterpart of `workload.measure` over gRPC."""
     task = {"server": server, "queue": queue, "messages": plan.messages, "size": plan.size,
             "batch": plan.batch}  # fmt: skip
     with Worker("produce", task) as producer, Worker("consume", task) as consumer:
@@ -97,8 +96,8 @@ def consume(stub: Any, metadata: Any, task: dict[str, Any]) -> dict[str, int]:
     cpu = _cpu_us()
     taken = done = 0
     batches = -(-task["messages"] // task["batch"])
-    # Never more than there are batches to come: the oldest of them is waited for, and a younger one
-    # that the node took first would have had its share.
+    # Never more pops than batches to come: the loop awaits the oldest pop, which would hang if the
+    # node had served a younger pop with the last batch.
     pops = deque(pop() for _ in range(min(PIPELINE, batches)))
     acks = deque[tuple[int, Any]]()
     while done < task["messages"]:
@@ -106,7 +105,7 @@ def consume(stub: Any, metadata: Any, task: dict[str, Any]) -> dict[str, int]:
             messages = pops.popleft().result().messages
             assert messages, f"nothing came for {WAIT_MS} ms; {done} were acked"
             taken += len(messages)
-            bodies = [message.body for message in messages]  # what a consumer is after
+            bodies = [message.body for message in messages]  # A consumer reads the bodies.
             assert len(bodies[0]) == task["size"]
             receipts = [message.receipt for message in messages]
             request = pb.AckRequest(queue=task["queue"], receipts=receipts)

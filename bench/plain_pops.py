@@ -1,11 +1,11 @@
-"""Pops of a plain gRPC client on real nodes: what is stolen, and messages between nodes.
+"""Pops of a plain gRPC client on real nodes: stolen messages and messages between nodes.
 
     python bench/plain_pops.py [--nodes 3] [--messages 3000]
 
-One grpcio client pops and acknowledges messages one by one at one node: first a backlog that lies
-on all nodes, then messages that arrive one at a time while the client waits. Figures are counters
-of the nodes (`weft_stolen_messages_total`, `weft_peer_messages_total` without pings), so they
-include replication; ``python -m tests.sim.plain_costs`` tells the kinds of messages apart.
+One grpcio client pops and acknowledges messages one by one at one node: first a backlog spread over
+all nodes, then messages that arrive one at a time while the client waits. Results are the nodes'
+counters (`weft_stolen_messages_total`, `weft_peer_messages_total` without pings) and include
+replication; ``python -m tests.sim.plain_costs`` separates the kinds of messages.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from weft.testing import Cluster, cluster
 
 QUEUE = "plain"
 BODY = b"x" * 100
-#: A message arrives so long after the client began to wait.
+#: Seconds between the start of a waiting pop and the arrival of a message.
 ARRIVAL_S = 0.01
 
 
 def counters(made: Cluster, nodes: int) -> tuple[int, int]:
-    """Messages stolen, and messages between nodes."""
+    """Number of stolen messages, and of messages between nodes."""
     stolen = peer = 0
     for number in range(nodes):
         with grpc.insecure_channel(made.node(number).grpc) as channel:
@@ -61,7 +61,7 @@ def main() -> int:
     with cluster(asked.nodes) as made, weft.connect(made.node(0).grpc) as client:
         client.create_queue(QUEUE)
         queue = client.queue(QUEUE)
-        time.sleep(3)  # until the partitions are balanced
+        time.sleep(3)  # Until the partitions are balanced.
         for _ in range(asked.messages // 10):
             queue.push_many([BODY] * 10)
         address = made.node(1).grpc

@@ -1,14 +1,17 @@
-"""What security costs: ``python -m bench.security``, W1 with and without it, in one run.
+"""The cost of security: workload W1 with and without encryption and tokens, in one run.
 
-Three nodes run at once: a plain one, one that wants tokens, and one with TLS, an encrypted data
-path (Noise) and tokens. `weft bench`'s own workload (one producer process, one consumer process,
-128-byte messages in batches, everything delivered and acked, fsync before each acknowledgement)
-goes over them in turns, another one first in each round, so that whatever else the machine does
-hits all alike; each turn is compared with the plain one of its own round. Processor time is counted
-for the node and for both clients. Then, on the same nodes and in the same turns, the same W1 over
-gRPC: plain against TLS and tokens, as a client of any language has it (`plain_grpc`). Beside that,
-what sealing itself takes: the same frames through `weft.transport.noise_transport`, there and back,
-without a socket.
+    python -m bench.security
+
+Three nodes run at once: a plain node, a node that requires tokens, and a node with TLS, an
+encrypted data path (Noise) and tokens. The workload of `weft bench` (one producer process, one
+consumer process, 128-byte messages in batches, every message delivered and acked, fsync before each
+acknowledgement) runs on the nodes in turn. Each round starts with another node, so that other load
+on the machine affects all nodes alike, and each result is compared with the plain node's result of
+the same round. Processor time is counted for the node and for both clients.
+
+Then the same nodes run W1 over gRPC in the same order: plain against TLS and tokens, as for a
+client in any language (`plain_grpc`). Finally the cost of sealing alone: the same frames through
+`weft.transport.noise_transport`, sealed and opened, without a socket.
 """
 
 from __future__ import annotations
@@ -40,9 +43,9 @@ from weft.transport import noise, noise_transport, zmtp
 from . import plain_grpc
 
 PLAIN, TOKENS, FULL = "plain", "tokens", "TLS and tokens"
-#: The same nodes, over gRPC.
+#: The series over gRPC, on the same nodes.
 OVER_GRPC: Final = {PLAIN: "gRPC, plain", FULL: "gRPC, TLS and tokens"}
-#: What it should stay below, as a part of the plain rate.
+#: Target: the largest acceptable loss, as a fraction of the plain rate.
 COST_MAX: Final = 0.10
 
 
@@ -55,7 +58,7 @@ class Variant:
 
     @contextmanager
     def credentials(self) -> Iterator[None]:
-        """In the environment, where the workload's processes look for them."""
+        """Sets the credentials in the environment, where the worker processes read them."""
         own = {"WEFT_TOKEN": self.token, "WEFT_TLS": self.ca}
         before = {name: os.environ.pop(name, None) for name in own}
         os.environ.update({name: value for name, value in own.items() if value})
@@ -69,7 +72,7 @@ class Variant:
 
 
 def certificate(folder: Path) -> Path:
-    """A self-signed one for 127.0.0.1, its own authority; the key stands beside it."""
+    """Creates a self-signed certificate for 127.0.0.1, with the key file beside it."""
     pem = folder / "node.pem"
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
@@ -116,7 +119,7 @@ def measure(variant: Variant, plan: BenchPlan, *, grpc: bool = False) -> Through
 
 
 def sealing_us(size: int, batch: int, count: int = 300) -> float:
-    """CPU that sealing takes for one message on one way, both ends together, in microseconds."""
+    """CPU microseconds to seal and open one message, one way, both ends together."""
     frames = [b"head", os.urandom(size * batch)]
     secret = os.urandom(noise_transport.KEY_BYTES)
     caller = noise_transport.call(noise.public_of(secret), noise_transport.CALLED)
@@ -137,7 +140,7 @@ def sealing_us(size: int, batch: int, count: int = 300) -> float:
         while left:
             room = reader.room
             came = min(len(left), len(room))
-            room[:came], left = left[:came], left[came:]  # as the kernel does
+            room[:came], left = left[:came], left[came:]  # Copies, as the kernel does.
             began = time.process_time()
             reader.filled(came)
             used += time.process_time() - began
@@ -194,11 +197,11 @@ def main() -> int:
     try:
         with variants(folder, asked.durability) as made:
             for number in range(asked.rounds + 1):
-                first = number % len(made)  # the disk still has the last one's writes to do
+                first = number % len(made)  # Rotate: the disk still flushes the previous writes.
                 turns = made[first:] + made[:first]
                 for variant in turns:
                     one = measure(variant, plan)
-                    if number:  # the first round warms up
+                    if number:  # The first round is the warm-up.
                         taken.setdefault(variant.name, []).append(one)
                 for variant in turns:
                     if variant.name in OVER_GRPC:

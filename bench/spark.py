@@ -1,14 +1,14 @@
-"""Weft's Spark source and sink beside the fastest that a Python data source can be.
+"""Weft's Spark source and sink compared with the fastest possible Python data source.
 
     python bench/spark.py [--rows 1000000] [--rounds 3] [--only source|sink] [--json FILE]
 
-The source is compared with one that yields the same rows, with the same columns, from Arrow batches
-that lie ready in memory; the sink with an Arrow writer that only counts. What is left of their rate
-is what Weft costs: the node, the wire, and the way from messages to columns, all on this machine's
-cores. One session on local[2], one node (fsync before each answer, as is the default); each round
-measures all four in turn, and medians of the rounds are compared. A query's rate is its
-rows by the time of its micro-batches, as Spark reports them: the start of a query is not in it, and
-planning, reserving and publishing are.
+The reference source yields the same rows and columns from Arrow batches in memory; the reference
+sink is an Arrow writer that only counts. The difference to these rates is the cost of Weft: the
+node, the network path, and the conversion between messages and columns, all on this machine's
+cores. One session runs on local[2] with one node (fsync before each answer, the default). Each
+round measures all four queries in turn, and the medians of the rounds are compared. The rate of a
+query is the number of rows over the time of the micro-batches that Spark reports: query start is
+not included; planning, reserving and publishing are.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ BODY: Final = b"x" * 128
 BATCH_ROWS: Final = 10_000
 PUSH: Final = 4000
 TASKS: Final = 2
-#: What the queries of a round are compared with.
+#: Reference query of each query in a round.
 PAIRS: Final = {"source": "memory source", "sink": "counting sink"}
 WANTED: Final = {"source": 0.60, "sink": 0.50}
 
 
 class MemoryReader(DataSourceStreamReader):
-    """Yields one Arrow batch over and over."""
+    """Yields one Arrow batch repeatedly."""
 
     def __init__(self, schema: StructType, rows: int) -> None:
         self._schema = schema
@@ -196,7 +196,7 @@ def measured(asked: argparse.Namespace) -> dict[str, list[float]]:
         stack.callback(spark.stop)
         bench = Bench(spark, made.client(), made.servers[0], folder)
         queries = {name: run for name, run in bench.queries().items() if name in wanted}
-        for run in queries.values():  # compilers and caches
+        for run in queries.values():  # Warm-up: compilers and caches.
             run(asked.rows // 10)
         rates: dict[str, list[float]] = {}
         if asked.json and asked.json.exists():

@@ -1,4 +1,4 @@
-"""The event loop behind a synchronous client: runs its producers and consumers.
+"""The event loop behind a synchronous client: runs the client's producers and consumers.
 
 The first producer or consumer starts the loop, so a client that only pushes and pops has no thread.
 """
@@ -28,7 +28,7 @@ class Background:
     def __init__(self, discovery: Discovery, timeout_ms: int) -> None:
         self._pid = os.getpid()
         self._loop = asyncio.new_event_loop()
-        #: Callbacks to run on the loop, and whether the loop was woken for them.
+        #: Callbacks to run on the loop, and whether the loop was woken already.
         self._posted: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._called = False
         # A daemon thread: a program that forgets to close its client can still exit.
@@ -66,7 +66,7 @@ class Background:
             self._loop.call_soon(callback, *arguments)
 
     def wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Runs the coroutine on the loop and waits for its end."""
+        """Runs the coroutine on the loop and waits for the end."""
         try:
             self.check()
         except UsageError:

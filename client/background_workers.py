@@ -1,4 +1,4 @@
-"""The producers and consumers of a synchronous client, and their shared background loop."""
+"""Producers, consumers and watches of a synchronous client, and their shared background loop."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from collections.abc import Callable
 from weft.errors import UsageError, WeftError
 
 from .background import Background
-from .consumer.message import Message
 from .consumer.prefetcher import ConsumerOptions, Prefetcher
 from .consumer.sync_consumer import Consumer
+from .consumer.sync_message import Message
+from .kv_watch import WatchOptions
 from .producer.accumulator import ProducerOptions
 from .producer.sync_producer import Producer
 from .queue_core import QueueCore
+from .reply_queue import CallAnswer, CallArguments, ReplyQueue
 from .routing.discovery import Discovery
+from .thread_watch import KvWatch
 from .worker.loop import WorkOptions
 from .worker.sync_worker import Worker
 
@@ -34,9 +37,19 @@ class BackgroundWorkers:
         self._closed = False
         self._producers: set[Producer] = set()
         self._inboxes: set[Prefetcher[Message]] = set()
+        self._replies: ReplyQueue | None = None
 
-    def producer(self, queue: str, options: ProducerOptions) -> Producer:
-        producer = Producer(self._start(), queue, options, self._producers.discard)
+    def call(self, queue: QueueCore[Message], question: CallArguments) -> CallAnswer:
+        background = self._start()
+        with self._lock:
+            if self._replies is None:
+                self._replies = ReplyQueue(background.session)
+            replies = self._replies
+        return background.wait(replies.call(queue.name, question))
+
+    def producer(self, queue: QueueCore[Message], options: ProducerOptions) -> Producer:
+        background, discard = self._start(), self._producers.discard
+        producer = Producer(background.session, queue.name, options, background.post, discard)
         self._producers.add(producer)
         return producer
 
@@ -50,6 +63,9 @@ class BackgroundWorkers:
     ) -> Worker:
         inboxes = self._inboxes
         return Worker(self._start(), queue, handler, options, inboxes.add, inboxes.discard)
+
+    def watch(self, options: WatchOptions) -> KvWatch:
+        return KvWatch(self._start(), options)
 
     def _start(self) -> Background:
         with self._lock:
@@ -71,6 +87,8 @@ class BackgroundWorkers:
             return
         failures: list[WeftError] = []
         try:
+            if self._replies is not None:
+                background.wait(self._replies.close())
             for producer in list(self._producers):
                 _try(producer.close, failures)
             for prefetcher in list(self._inboxes):

@@ -17,7 +17,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from weft import limits
@@ -105,14 +105,15 @@ class Deliveries:
         self.end(list(self.spans), "not settled")
 
 
-def delivered(leases: Iterable[ClientLease]) -> None:
-    """Starts a span for each message that carries a context."""
+def delivered(leases: Sequence[ClientLease]) -> None:
+    """Starts a span for each message that carries a context, of leases with headers."""
     if not on():
         return
     tracer = _trace.get_tracer(_NAME)
     for lease in leases:
-        if lease.headers is None or not lease.lent.nonce:
+        if not lease.lent.nonce:
             continue
+        assert lease.headers is not None
         facts = _facts(lease.queue, "process") | {"weft.deliveries": lease.lent.deliveries}
         spans = {
             index: tracer.start_span(
@@ -135,6 +136,8 @@ def settled(claims: Sequence[Claim], lost: Sequence[Claim], request: wire.AnyReq
             outcome = "acked"
         case wire.Nack(counted=False):
             outcome = "given back"
+        case wire.Move():
+            outcome = "moved"
         case wire.Nack():
             outcome = "nacked"
         case _:
@@ -155,6 +158,15 @@ def context_of(message: BaseMessage) -> Any:
     deliveries = message._lease.deliveries
     span = deliveries.spans.get(message._index) if deliveries is not None else None
     return _trace.set_span_in_context(span) if span is not None else None
+
+
+def running(name: str, message: BaseMessage) -> AbstractContextManager[Any]:
+    """Makes a span current in which a task of this name runs: a child of the delivery's span."""
+    facts = {"weft.task": name, "messaging.message.id": str(message.id)}
+    span: AbstractContextManager[Any] = _trace.get_tracer(_NAME).start_as_current_span(
+        f"run {name}", context=context_of(message), attributes=facts
+    )
+    return span
 
 
 def _facts(queue: str, operation: str) -> dict[str, Any]:

@@ -1,26 +1,21 @@
 """Placement: hashing maps every key to one partition, without asking another node.
 
+The partition of a batch's name is in `weft.ids`, because it is a part of every message id.
+
 ZHT's zero-hop routing (paper 4, section 4.2.1): the number of partitions is fixed when the cluster
 is made, so the hash of a key never changes; only the owner of a partition does.
 """
 
 from __future__ import annotations
 
-import struct
+from collections.abc import Iterable
 
 import xxhash
 
+from weft.ids import partition_of
+
 #: Partitions of a new cluster. Fixed for the cluster's life.
 PARTITIONS = 256
-
-_batch = struct.Struct(">QQ")
-_WORD = (1 << 64) - 1
-
-
-def of_batch(producer: int, batch: int, partitions: int) -> int:
-    """A batch's partition: each batch hashes afresh, which spreads a queue over all nodes."""
-    name = _batch.pack(producer & _WORD, batch & _WORD)  # callers may pass any integers
-    return xxhash.xxh3_64_intdigest(name) % partitions
 
 
 def of_push(
@@ -31,9 +26,18 @@ def of_push(
         return of_text(queue, partitions)
     if dedup_key is not None:
         return of_text(dedup_key, partitions)
-    return of_batch(producer, batch, partitions)
+    return partition_of(producer, batch, partitions)
 
 
 def of_text(text: str, partitions: int) -> int:
-    """The partition of a dedup key, a queue's name or a table key."""
+    """The partition of a dedup key, a queue's name, a table key or a message group.
+
+    The queue is no part of a group's hash: a dead letter stays on the partition of its group.
+    """
     return xxhash.xxh3_64_intdigest(text.encode()) % partitions
+
+
+def of_keys(keys: Iterable[bytes], partitions: int) -> list[int]:
+    """As `of_text` for many encoded table keys."""
+    hashed = xxhash.xxh3_64_intdigest
+    return [hashed(key) % partitions for key in keys]

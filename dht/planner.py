@@ -181,6 +181,7 @@ def replenish(
     min_sync: int,
     spare: Sequence[str],
     *,
+    level: Callable[[str], bool] = lambda node: False,
     hurry: bool = False,
     shrink: bool = True,
 ) -> Step:
@@ -188,7 +189,8 @@ def replenish(
     empty step if no node can help.
 
     A set below `min_sync` grows by any learner that answers, even by a stopping learner: two
-    stopped nodes with a copy are better than one. A learner that may hold data, one of `spare`,
+    stopped nodes with a copy are better than one. A learner known to be `level` comes first, since
+    another one may be dead and not suspected yet. A learner that may hold data, one of `spare`,
     replaces a dead or stopping member in one step (see ``views.substitute``). A stopping primary
     without a replacement, or without one in time (`hurry`), gives away the lead, or leaves a set
     that has enough other members (`shrink`).
@@ -198,7 +200,8 @@ def replenish(
     staying = [node for node in now.sync if alive(node)]
     learners = [node for node in now.learners if alive(node) and node in spare]
     if len(now.sync) < min_sync:
-        learners = learners or [node for node in now.learners if liveness.reachable(node)]
+        learners += [n for n in now.learners if liveness.reachable(n) and n not in learners]
+        learners.sort(key=lambda node: not level(node))
         return Step(grow=learners[0]) if learners else _recruit(number, now, alive, spare)
     if not gone:
         return Step()

@@ -10,8 +10,8 @@ another epoch: an answer counts only in the epoch and the role that asked for it
 | COPYING | APPENDED of every member, up to the end of the log | ACTIVE |
 | ACTIVE | APPENDED of every needed node | the entry is committed |
 
-A replica that was ACTIVE in the previous epoch chooses its own log, which has every committed
-entry. A longer log of a joining learner may have an entry that was never committed.
+A replica whose reign (``ReplicaState.reign``) goes on chooses its own log, which has every
+committed entry. A longer log of a joining learner may have an entry that was never committed.
 """
 
 from __future__ import annotations
@@ -45,8 +45,7 @@ class Primary:
         self._sealed: dict[str, tuple[Lineage, int]] = {}
         #: FETCHING: the member with the chosen log; always a key of `_sealed`.
         self._source = ""
-        #: True if the replica was ACTIVE in the previous epoch, so that its log has every
-        #: committed entry.
+        #: True if the epoch continues the replica's reign: its log has every committed entry.
         self._continues = False
 
     # --- taking over ------------------------------------------------------------------------
@@ -169,6 +168,7 @@ class Primary:
             matches = [state.progress[member].match for member in state.place.sync[1:]]
             if all(match is not None and match >= state.log.end for match in matches):
                 state.change_role(RoleEvent.MEMBERS_LEVEL)
+                state.reign = state.place.epoch
                 self._log_sync.announce(state.place.learners)
         if state.role is Role.ACTIVE:
             self._commit()
@@ -224,6 +224,11 @@ class Primary:
         if state.log.end - match <= replica_limits.ENTRIES_MAX:
             state.pending.add(learner)
         return match >= state.log.end
+
+    def is_level(self, learner: str) -> bool:
+        """True if the learner has answered in this epoch that it has the whole log."""
+        follower = self._state.progress.get(learner)
+        return follower is not None and follower.match == self._state.log.end
 
     def wait_only_for(self, learner: str) -> None:
         """Keeps only `learner` pending. No proposal is in flight, so no other node has joined."""

@@ -1,4 +1,8 @@
-"""A primary's record of one follower, within one epoch."""
+"""A primary's record of one follower, within one epoch.
+
+The record starts empty in every epoch, and a newer epoch discards it. It only holds what the
+follower's answers of this epoch prove; no field is persistent.
+"""
 
 from __future__ import annotations
 
@@ -27,23 +31,32 @@ class Progress:
 
     def __init__(self, since: int = 0) -> None:
         #: The version of the view that made the node a learner; 0 if the node follows since the
-        #: epoch began. A node that ceases to be a learner discards its data, and may become a
-        #: learner again in the same epoch: so requests and answers carry this number.
+        #: epoch began. Constant. A node that ceases to be a learner discards its data, and may
+        #: become a learner again in the same epoch, with a new `Progress`: so requests and answers
+        #: carry this number, and an answer with another number does not count.
         self.since = since
-        #: The follower's log equals the primary's up to here; None if not known yet.
+        #: The follower's log durably equals the primary's up to here; None if not known yet. Never
+        #: decreases: a follower that acknowledged an entry keeps the entry throughout the epoch.
+        #: Commits count only this field.
         self.match: int | None = None
-        #: The first lsn not sent yet.
+        #: The first lsn not sent yet; None until the primary has chosen where to begin. Always
+        #: above `match`. The entries between the two are in flight: sent, not acknowledged, and
+        #: maybe lost, so a resend sets `next` back to ``match + 1``.
         self.next: int | None = None
-        #: The commit index last sent, and how often.
+        #: The commit index last sent to the follower, and how often without entries since. Only
+        #: saves messages: the follower may not have received any of them.
         self.commit_sent = (-1, 0)
-        #: `match` at the last check, and how many checks found `match` unchanged.
+        #: `match` at the last check (-1 for None; -2 before the first check), and how many checks
+        #: in a row found a follower with missing entries unchanged.
         self.stuck = -2
         self.stalled_ticks = 0
-        #: The log's end at the last ping: later entries do not go to a learner yet.
+        #: The log's end at the last ping: later entries do not go to a lazy learner yet.
         self.end_at_last_ping = 0
-        #: The answer to the append in flight, if any, comes with a ping.
+        #: True if the answer to the append in flight comes with the follower's next ping, so that
+        #: its absence is no reason for an early resend. Only ever True for a learner.
         self.lazy = False
-        #: The snapshot transfer to the follower, if one is in progress.
+        #: The snapshot transfer in progress, if any. While set, no entries go to the follower, and
+        #: the primary keeps all entries after the snapshot's lsn.
         self.transfer: SnapshotTransfer | None = None
 
     @property

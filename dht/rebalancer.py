@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 #: Learners not level yet that one node brings in at the same time.
 NEW_LEARNERS_MAX: Final = 64
+_NO_STEP: Final = Step()
 
 
 class Handover(IntEnum):
@@ -29,8 +30,8 @@ class Handover(IntEnum):
     DONE = 0
     #: Another node is about to take over a lead or a membership in a sync set.
     MOVING = 1
-    #: This node is in a sync set below ``min_sync`` that is about to grow: if the node ends now,
-    #: the only copy that counts is on one stopped node.
+    #: A sync set below ``min_sync`` is about to grow, and needs this node as a member, as a learner
+    #: or as a voter: if the node ends now, the only copy that counts may be on one stopped node.
     UNDER_REPLICATED = 2
     #: Leases are being written to the log: leads move once the leases are committed.
     RECORDING = 3
@@ -40,6 +41,8 @@ class _Known(NamedTuple):
     """The state of the other nodes at one moment, looked up once for all partitions."""
 
     #: A stopping node counts itself as not alive.
+    alive: frozenset[str]
+    reachable: frozenset[str]
     liveness: Liveness
     #: The nodes that may hold data.
     spare: list[str]
@@ -53,20 +56,34 @@ class Rebalancer:
         #: When this process may leave sets without a replacement: one ping interval after the
         #: announced stop, so that the process knows of other nodes that stop at the same time.
         self._shrink_at: int | None = None
+        #: What the steps of all partitions depend on, if the last tick found none to take.
+        self._settled: object = None
 
     def tend(self) -> None:
         core = self._core
         if not core.proposer.idle or not core.view.members:
             return
         known = self._look()
+        led = [number for number, each in core.replicas.items() if each.role is Role.ACTIVE]
+        shrink = self._shrink_at is not None and core.now >= self._shrink_at
+        basis = core.view.version, known.alive, known.reachable, self._hurry, shrink, led
+        if basis != self._settled:
+            settled = self._take_steps(led, known)
+            self._settled = basis if settled else None
+        catalogue = core.replicas.get(core.catalogue)
+        if catalogue is not None and catalogue.role is Role.ACTIVE and not core.stopping:
+            self._keep_house(core.view)
+
+    def _take_steps(self, led: list[int], known: _Known) -> bool:
+        """Takes the next step for each led partition; True if no partition has a next step."""
+        core, settled = self._core, True
         room = NEW_LEARNERS_MAX - sum(r.primary.transfer_count for r in core.replicas.values())
         # The catalogue goes first: a node that leads a partition needs the queues' records.
-        for number in sorted(core.replicas, key=lambda number: number != core.catalogue):
+        for number in sorted(led, key=lambda number: number != core.catalogue):
             replica = core.replicas[number]
-            if replica.role is not Role.ACTIVE:
-                continue
             next_step = self._next_step(number, replica.place, known)
             replica.primary.wait_only_for(next_step.grow)
+            settled = settled and next_step == _NO_STEP
             if next_step.grow:
                 if replica.primary.want_grow(next_step.grow):
                     change = next_step.grown(number, replica.place.epoch)
@@ -74,9 +91,7 @@ class Rebalancer:
             elif next_step.change is not None and room > 0:
                 room -= 1
                 self._propose(number, next_step.change, next_step.successor)
-        catalogue = core.replicas.get(core.catalogue)
-        if catalogue is not None and catalogue.role is Role.ACTIVE and not core.stopping:
-            self._keep_house(core.view)
+        return settled
 
     def _propose(self, number: int, change: views.Change, successor: str) -> None:
         """The only place where a primary proposes a change of its own partition's set. `successor`
@@ -119,12 +134,12 @@ class Rebalancer:
 
     def _handover(self, number: int, place: ReplicaSet, known: _Known) -> Handover:
         core = self._core
-        if not place.holds(core.node):
+        small = len(place.sync) < core.view.min_sync and core.reachable(place.primary)
+        if not place.holds(core.node) and not (small and self._is_needed_to_vote(known)):
             return Handover.DONE
         expected = self._replenish(number, place, known)
-        if len(place.sync) < core.view.min_sync and core.reachable(place.primary):
-            grows = expected.grow and (core.node in place.sync or core.node == expected.grow)
-            return Handover.UNDER_REPLICATED if grows else Handover.DONE
+        if small:
+            return Handover.UNDER_REPLICATED if expected.grow else Handover.DONE
         if place.primary == core.node:
             return Handover.MOVING if expected != Step() else Handover.DONE
         # Another primary replaces this node after learning of the stop, if there is a learner.
@@ -132,11 +147,18 @@ class Rebalancer:
         replaced = core.node in place.sync and expected.grow and announced and not self._hurry
         return Handover.MOVING if replaced else Handover.DONE
 
+    def _is_needed_to_vote(self, known: _Known) -> bool:
+        """True if this node votes, and the nodes that stay are no majority of the voters."""
+        view = self._core.view
+        staying = [node for node in known.alive if not views.is_stopping(view, node)]
+        return self._core.node in view.deciders and not view.quorum(staying)
+
     def _replenish(self, number: int, place: ReplicaSet, known: _Known) -> Step:
         core = self._core
         about = (known.liveness, core.size.sync, core.view.min_sync, known.spare)
         shrink = self._shrink_at is not None and core.now >= self._shrink_at
-        return replenish(number, place, *about, hurry=self._hurry, shrink=shrink)
+        level = core.replicas[number].primary.is_level
+        return replenish(number, place, *about, level=level, hurry=self._hurry, shrink=shrink)
 
     def _next_step(self, number: int, place: ReplicaSet, known: _Known) -> Step:
         core, alive = self._core, known.liveness.alive
@@ -148,12 +170,12 @@ class Rebalancer:
 
     def _look(self) -> _Known:
         core = self._core
-        reachable = set(filter(core.reachable, core.view.members))
-        alive = set(filter(core.alive, reachable))
+        reachable = frozenset(filter(core.reachable, core.view.members))
+        alive = frozenset(filter(core.alive, reachable))
         if core.stopping:
-            alive.discard(core.node)
+            alive -= {core.node}
         liveness = Liveness(alive.__contains__, reachable.__contains__)
-        return _Known(liveness, holders(core.view))
+        return _Known(alive, reachable, liveness, holders(core.view))
 
     def _goal(self, view: View) -> list[ReplicaSet]:
         if self._planned[0] != view.version:

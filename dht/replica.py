@@ -8,8 +8,8 @@ Invariant: no acknowledged entry is ever lost. Each of these rules is needed:
 - A fresh process leads nothing. A new primary first SEALs the whole sync set, which fences every
   older primary (older primaries need acknowledgements from the same members). The new primary
   adopts the log with the greatest (last epoch, end), levels all members, and only then is ACTIVE.
-  No replica truncates to a "known commit point". A primary ACTIVE in the previous epoch keeps its
-  own log, which has every committed entry; a joining learner may bring an uncommitted one.
+  No replica truncates to a "known commit point". A primary that goes on from epoch to epoch keeps
+  its own log, which has every committed entry; a joining learner may bring an uncommitted one.
 - An entry is committed when durable on *every* member of the sync set and every *pending* node,
   if the set has at least ``min_sync`` members. Only then is the entry applied to the state, by the
   primary and, once told of the commit, by the followers.
@@ -94,8 +94,10 @@ class Replica(ReplicaState):
         if place.epoch <= self.place.epoch:
             return
         alone = self.alone and self.place.epoch > 0
-        continues = self.role is Role.ACTIVE and place.epoch == self.place.epoch + 1
         leads = place.primary == self.node
+        # A greater promise shows that another node leads in a later epoch.
+        continues = leads and 0 < self.reign == place.epoch - 1 and self.promised <= place.epoch
+        self.reign = place.epoch if continues else 0
         self.place = place
         self.step_down()
         self.ownership_generation += not leads

@@ -79,6 +79,10 @@ class ReplicaState:
         #: Pieces are taken in order and once; a lower (epoch, transfer) is an abandoned transfer.
         self.next_piece = ((0, 0), 0)
 
+        #: The newest epoch of this replica's reign, or 0: it was ACTIVE in one epoch, and no other
+        #: node was primary since. In a reign, the replica's log has every committed entry.
+        self.reign = 0
+
         # --- volatile: a primary; empty while IDLE ---
 
         #: For each of `followers` what the primary knows of its log.
@@ -124,6 +128,11 @@ class ReplicaState:
     def needed(self) -> list[str]:
         """Nodes that must acknowledge an entry or confirm a pop's answer (``leadership_check``)."""
         return [*self.place.sync[1:], *(n for n in self.pending if n not in self.place.sync)]
+
+    @property
+    def leads_alone(self) -> bool:
+        """True for a primary without other copies: nothing to resend before the next view."""
+        return self.role is Role.ACTIVE and not self.followers and not self.pending
 
     # --- role and promise -------------------------------------------------------------------
 
@@ -199,6 +208,7 @@ class ReplicaState:
     def wipe(self) -> None:
         """Deletes the partition's state and log; only the promise stays."""
         self.ownership_generation += 1
+        self.reign = 0
         self.overlay.drop_all(layout.state_ranges(self.number, self.catalogue))
         self.log.restart(0, 0)
         self.applied = self.committed = 0

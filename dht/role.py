@@ -8,7 +8,7 @@ Rules:
    older primary; COPYING makes every member's log equal to the primary's. Without either, an
    entry acknowledged in an older epoch could be missing from, or contradict, the new log.
 4. FETCHING is skipped if the replica keeps its own log: its log is the most advanced one, or the
-   replica was ACTIVE in the previous epoch and so has every committed entry.
+   epoch continues the replica's reign, and so the log has every committed entry.
 5. A newer epoch ends every role. A replica named primary in two epochs, one after the other, passes
    through IDLE, so that no state of the older epoch remains.
 

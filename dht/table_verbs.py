@@ -2,6 +2,9 @@
 
 Pure: a verb gets the current value and returns the value to write. ZHT keeps the table in memory
 and in a log; here values stay in the store, so memory does not bound the table.
+
+`transforms` has the verbs of version 0.1.0. `writes` has the named writes of one key, which know
+versions and are executed once however often they are sent.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from typing import Final, NamedTuple
 
 from weft import limits
 from weft.errors import TooLarge
-from weft.persistence import layout
+from weft.persistence import table_layout
 from weft.proto import wire
 from weft.proto.handlers import Handlers
 
@@ -33,7 +36,7 @@ transforms: Final = Handlers[Callable[..., TableResult]]()
 def place(key: str, partitions: int) -> bytes:
     """The store key for a table key. Raises InvalidArgument if the key is empty or too long."""
     limits.check_range("key bytes", len(key.encode()), 1, limits.TABLE_KEY_BYTES_MAX)
-    return layout.table(placement.of_text(key, partitions), key)
+    return table_layout.key(placement.of_text(key, partitions), key)
 
 
 @transforms(wire.Insert)
@@ -67,6 +70,56 @@ def compare_and_swap(request: wire.CompareAndSwap, current: bytes | None) -> Tab
     if request.new is not None:
         _check_value(request.new)
     return TableResult(wire.Swapped(True, current), True, request.new)
+
+
+class WriteDecision(NamedTuple):
+    """The result of a named write. If `done`, the value None removes the key."""
+
+    done: bool
+    value: bytes | None = None
+
+
+#: The named writes: each gets the request, the current value and its version.
+writes: Final = Handlers[Callable[..., WriteDecision]]()
+
+
+@writes(wire.Put)
+def put(request: wire.Put, current: bytes | None, version: int) -> WriteDecision:
+    _check_value(request.value)
+    _check_condition(request.if_version)
+    limits.check_range("ttl_ms", request.ttl_ms, 0, limits.TABLE_TTL_MS_MAX)
+    return WriteDecision(_holds(request.if_version, current, version), request.value)
+
+
+@writes(wire.RemoveKey)
+def remove_key(request: wire.RemoveKey, current: bytes | None, version: int) -> WriteDecision:
+    _check_condition(request.if_version)
+    return WriteDecision(current is not None and _holds(request.if_version, current, version))
+
+
+@writes(wire.AppendKey)
+def append_key(request: wire.AppendKey, current: bytes | None, version: int) -> WriteDecision:
+    value = (current or b"") + request.value
+    _check_value(value)
+    return WriteDecision(True, value)
+
+
+@writes(wire.SwapKey)
+def swap_key(request: wire.SwapKey, current: bytes | None, version: int) -> WriteDecision:
+    if request.new is not None:
+        _check_value(request.new)
+    return WriteDecision(current == request.old, request.new)
+
+
+def _check_condition(if_version: int) -> None:
+    limits.check_range("if_version", if_version, -1, limits.NUMBER_MAX)
+
+
+def _holds(if_version: int, current: bytes | None, version: int) -> bool:
+    """True if a condition holds; a value without a version meets no condition."""
+    if if_version <= 0:
+        return if_version < 0 or current is None
+    return current is not None and version == if_version
 
 
 def _check_value(value: bytes) -> None:

@@ -45,6 +45,13 @@ class UncommittedState:
     def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
         return self._store.scan(start, stop)
 
+    def uncommitted(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes | None]]:
+        """The proposals that change keys of a range within one partition."""
+        changes = self._changes.get(layout.partition_of(start, self._catalogue), {})
+        for key, (_, value) in changes.items():
+            if start <= key < stop:
+                yield key, value
+
     def add(self, partition: int, lsn: int, changes: Changes) -> None:
         pending = self._changes.setdefault(partition, {})
         for key, value in changes.puts:

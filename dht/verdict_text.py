@@ -31,7 +31,7 @@ def reasons(survival: Survival, found: Findings, advice: list[str]) -> list[str]
     """The reasons besides an outage; appends to the advice."""
     view = survival.view
     if not view.places:
-        advice.append("start the nodes, or ask another one with -s")
+        advice.append("start the nodes, or query another node with -s")
         return ["no partitions are known"]
     return [
         *_failovers(found),
@@ -55,7 +55,7 @@ def _dead_members(view: View, found: Findings, advice: list[str]) -> list[str]:
     if not down:
         return []
     if not advice:
-        advice.append(f"start {named(view, down)}, or take it out with `weft cluster leave`")
+        advice.append(f"start {named(view, down)}, or remove it with `weft cluster leave`")
     many = f"{len(down)} of {len(view.members)} members " + ("is" if len(down) == 1 else "are")
     return [f"{many} down: {named(view, down)}"]
 
@@ -66,10 +66,10 @@ def _observer_cut_off(survival: Survival, advice: list[str]) -> list[str]:
     heard = len(survival.seen.alive & view.members.keys())
     if not observer or 2 * heard >= len(view.members) or len(view.members) <= 2:
         return []
-    advice.append("ask another node, with -s")
+    advice.append("query another node with -s")
     return [
-        f"{named(view, [observer])} hears {heard} of {len(view.members)} members: "
-        "it may be cut off itself"
+        f"{named(view, [observer])} reaches {heard} of {len(view.members)} members: "
+        "its own network may be cut"
     ]
 
 
@@ -126,7 +126,7 @@ def _stranded(view: View, stranded: tuple[int, ...], said: list[str], advice: li
     said.append(
         f"{_partitions(len(stranded))} without a live copy: only {lost} had all of their messages"
     )
-    advice.append(f"start {lost}; only if the disks are lost for good: `weft cluster recover`")
+    advice.append(f"start {lost}; only if the disks are lost permanently: `weft cluster recover`")
 
 
 def named(view: View, nodes: Sequence[str]) -> str:

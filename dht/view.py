@@ -38,6 +38,8 @@ class Member(msgspec.Struct, array_like=True, frozen=True):
     witness: bool = False
     #: The public key of the data path, for clients, in hexadecimal digits.
     data_key: str = ""
+    #: The zone of the node, chosen by its operator: a data centre, or a rack.
+    zone: str = ""
 
 
 class ReplicaSet(msgspec.Struct, array_like=True, frozen=True):

@@ -1,4 +1,4 @@
-"""Makes a password in a file, once: there is none in the repository and none by default."""
+"""Writes a random password to a file once; the repository contains no default password."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 
 
 def make(path: Path) -> bool:
-    """Whether it was made; one that is there stays."""
+    """True if the file was created; an existing file stays unchanged."""
     if path.exists():
         return False
     draft = path.with_suffix(".tmp")
-    # Readable for the service that it is for, which runs as another user; the volume is its own.
+    # World-readable, because the service runs as another user; only that service mounts the volume.
     handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o444)
     with os.fdopen(handle, "w", encoding="ascii") as file:
         file.write(secrets.token_urlsafe(24))

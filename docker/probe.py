@@ -1,4 +1,4 @@
-"""A health check that needs no curl: asks a page and ends with 0 when it says 200."""
+"""A health check without curl: requests a page and exits with 0 on status 200."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import urllib.error
 import urllib.request
 from typing import Final
 
-#: Longer than the node gives its own thread to answer, shorter than the engine gives this.
+#: Longer than the node's own deadline for the answer, shorter than the container engine's timeout.
 TIMEOUT_S: Final = 6.0
 
 
 def probe(url: str) -> tuple[int, str]:
-    """The exit code, and what the page said."""
+    """The exit code and the page's text."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(url, timeout=TIMEOUT_S) as answer:

@@ -112,7 +112,7 @@ class Fanout:
             self.done += len(good)
             self._try(lambda: self._source.ack_many(good))
         if undone:
-            reason = "the rank died, and what it had sent for this message was lost"
+            reason = "the rank died, and the items that it sent for this message were lost"
             self._try(lambda: self._source.nack_many(undone, reason=reason))
         held = [*self._waiting, *(message for out in self._out.values() for message in out)]
         if not held:
@@ -158,7 +158,8 @@ class Fanout:
                 writer.end(state)
         if self._waiting:
             left, self._waiting = self._waiting, deque()
-            self._try(lambda: self._source.nack_many(left, reason="no rank had room for it"))
+            reason = "no rank had room for the message"
+            self._try(lambda: self._source.nack_many(left, reason=reason))
 
     def _without_oversized(self, fresh: Sequence[FanoutLease]) -> Sequence[FanoutLease]:
         """Returns messages to the queue that no receiver's ring can hold.

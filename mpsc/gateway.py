@@ -147,7 +147,7 @@ class Gateway:
 
     def abandon(self, rank: int) -> None:
         """On the gateway's rank: do not wait for the given rank."""
-        assert self.is_gateway, "only the gateway's rank lets others go"
+        assert self.is_gateway, "only the gateway's rank abandons other ranks"
         self._abandoned.add(rank)
 
     def close(self) -> None:

@@ -100,7 +100,10 @@ def agree(
     wait_for_all(comm, patience)
     mine = json.dumps([asdict(options), host]).encode()
     if len(mine) > TERMS_BYTES_MAX:
-        raise InvalidArgument(f"these terms take {len(mine)} bytes, {TERMS_BYTES_MAX} is the most")
+        raise InvalidArgument(
+            f"the gateway options take {len(mine)} bytes, the maximum is {TERMS_BYTES_MAX}: use "
+            "shorter queue names"
+        )
     everyone = bytearray(TERMS_BYTES_MAX * comm.Get_size())
     comm.Allgather(
         [mine.ljust(TERMS_BYTES_MAX), TERMS_BYTES_MAX, MPI.BYTE],
@@ -118,6 +121,6 @@ def _compare(first: dict[str, Any], other: dict[str, Any], rank: int) -> None:
         if first[field.name] != other[field.name]:
             raise InvalidArgument(
                 f"{field.name} is {first[field.name]!r} on rank 0 and {other[field.name]!r} on "
-                f"rank {rank}: open the gateway with the same on all ranks, and give "
-                "`weft mpi-gateway` the option of that name"
+                f"rank {rank}: open the gateway with the same value on all ranks, and pass the "
+                "option of that name to `weft mpi-gateway`"
             )

@@ -81,7 +81,7 @@ class Receiver:
             if self._here:
                 return True
             if state == FAILED:
-                raise GatewayFailed("the gateway stopped, as its own error says")
+                raise GatewayFailed("the gateway stopped: see the error of the gateway's rank")
             if state != COMING:
                 return False
             if deadline is not None and time.monotonic() > deadline:

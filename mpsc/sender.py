@@ -90,7 +90,7 @@ class Sender:
             )
         time.sleep(IDLE_SECONDS)
 
-    def _failed(self, why: str = "a push failed, as its own error says") -> GatewayFailed:
+    def _failed(self, why: str = "a push failed: see the gateway rank's error") -> GatewayFailed:
         return GatewayFailed(
             f"the gateway, rank {self._job.shape.dequeuer}, stopped ({why}): {self.durable()} of "
             f"this rank's {self._sent} items are stored"

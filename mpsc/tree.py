@@ -53,7 +53,7 @@ _NODE_VERSIONS: Final = 2**NODE_VERSION_BITS - 1
 def check_stamp(stamp: int, stamp_max: int = MAX_STAMP) -> int:
     """Refuses a stamp that does not fit, before it breaks the order."""
     if stamp >= stamp_max:
-        raise TooLarge(f"this queue has given out all its {stamp_max} stamps: open a new one")
+        raise TooLarge(f"the queue has used all of its {stamp_max} stamps: open a new queue")
     return stamp
 
 

@@ -16,12 +16,13 @@ class CallGuard:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._inside = 0
-        self._refusal: StorageError | None = None
+        #: Why calls are refused; None: calls may enter.
+        self.refusal: StorageError | None = None
         self._empty: threading.Event | None = None
 
     def __enter__(self) -> None:
         with self._lock:
-            if self._refusal is not None:
+            if self.refusal is not None:
                 self.turn_away()
             self._inside += 1
 
@@ -31,24 +32,20 @@ class CallGuard:
             if self._inside == 0 and self._empty is not None:
                 self._empty.set()
 
-    @property
-    def refusal(self) -> StorageError | None:
-        return self._refusal
-
     def turn_away(self) -> NoReturn:
-        assert self._refusal is not None
-        raise type(self._refusal)(self._refusal.message)
+        assert self.refusal is not None
+        raise type(self.refusal)(self.refusal.message)
 
     def refuse(self, why: StorageError) -> None:
         """From now on entering raises `why`, or the error of an earlier `refuse`."""
         with self._lock:
-            if self._refusal is None:
-                self._refusal = why
+            if self.refusal is None:
+                self.refusal = why
 
     def drain(self) -> None:
         """Wait until no call is inside. One thread calls `drain`, once, after `refuse`."""
         with self._lock:
-            assert self._refusal is not None, "others would still come in"
+            assert self.refusal is not None, "others would still come in"
             assert self._empty is None, "drained before"
             self._empty = threading.Event()
             if self._inside == 0:

@@ -41,9 +41,9 @@ import xxhash
 
 from weft.errors import StorageError, StoreDamaged, StoreLocked, StoreVersion
 
+from .folder import sync_folder
 from .leveldb import LevelStore
 from .node_keys import Keys, open_keys
-from .sync_mark import sync_folder
 
 #: The newest data format that this code reads, and the only format that this code writes.
 #: 1 was the first. 2: large payloads in segments, held parts (reserved or staged).
@@ -135,7 +135,7 @@ class DataDirectory:
         except OSError as error:
             raise StorageError(
                 f"{where} cannot be used as a data directory: {error.strerror or error}. "
-                "Give a directory that this user may write, with --data"
+                "Set --data to a directory that this user can write"
             ) from error
 
     @property
@@ -200,7 +200,7 @@ def _take_lock(path: Path) -> int:
             pid = os.pread(lock, 32, 0).decode(errors="replace").strip()
             holder = f"process {pid}" if pid else "another process"
             raise StoreLocked(
-                f"{path.parent} is in use by {holder}. Stop it, or give another --data"
+                f"{path.parent} is in use by {holder}. Stop that process, or set another --data"
             ) from None
         os.ftruncate(lock, 0)
         os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
@@ -215,7 +215,7 @@ def _open_node(where: Path, cluster: str | None, partitions: int | None) -> Node
     file, store, new = where / "node.json", where / "store", where / "store.new"
     if not file.exists():
         if store.exists():
-            raise StoreDamaged(f"{file} is missing, but {store} is there. {_RESTORE}")
+            raise StoreDamaged(f"{file} is missing, but {store} exists. {_RESTORE}")
         return _make(file, store, new, cluster, partitions)
     node = _read(file)
     if cluster is not None and (node.cluster, node.partitions) != (cluster, partitions):
@@ -225,7 +225,7 @@ def _open_node(where: Path, cluster: str | None, partitions: int | None) -> Node
         )
     if not store.exists():
         if not new.exists():
-            raise StoreDamaged(f"{store} is missing, but {file} is there. {_RESTORE}")
+            raise StoreDamaged(f"{store} is missing, but {file} exists. {_RESTORE}")
         _rename(new, store)
     return _upgraded(file, node)
 
@@ -262,7 +262,7 @@ def _read(file: Path) -> NodeRecord:
         if header.format < FORMAT and header.format not in UPGRADES:
             raise StoreVersion(
                 f"{file} has data format {header.format}, written by Weft {header.weft}, which "
-                "this Weft does not know any more. Back it up with that one and restore it here"
+                "this version can no longer read. Back up with that version and restore with this"
             )
         node = msgspec.json.decode(raw, type=NodeRecord)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

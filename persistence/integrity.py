@@ -7,7 +7,7 @@ number (one more than the last) under the empty key, first in the batch, and:
 1. every table in the MANIFEST exists, with the size recorded in the MANIFEST;
 2. the log named in the MANIFEST exists (a truncated MANIFEST names a log removed long ago);
 3. the commit numbers in the logs have no gap, and only the last logs may be empty;
-4. the logs end at the mark (see `sync_mark`) or after the mark.
+4. the logs end at the mark (see `leveldb.SyncMark`) or after the mark.
 
 The newest log may be empty, rightly or not. So rule 4 is checked again on the open store.
 """

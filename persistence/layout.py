@@ -1,4 +1,4 @@
-"""The key layout of the store. Only this file knows the bytes of a key.
+"""The key layout of the store. Only this file, and ``channel_layout``, know the bytes of a key.
 
 | key                                              | value                                  |
 |--------------------------------------------------|----------------------------------------|
@@ -9,6 +9,7 @@
 | ``d`` partition(2) slice(4) queue(8) producer(7) batch(5) | dedup: a batch that is gone   |
 | ``e`` partition(2) slice(4) queue(8) dedup key   | dedup: a dedup key that is gone        |
 | ``f`` partition(2) queue(8) app                  | the last batch revealed here           |
+| ``g`` feature                                    | a feature that every member knows      |
 | ``k`` partition(2) lsn(8)                        | a hold: the owner of held messages     |
 | ``l`` partition(2) lsn(8)                        | an entry of a partition's log          |
 | ``m`` partition(2)                               | a replica's own: promise, log, applied |
@@ -18,19 +19,24 @@
 | ``q`` queue name                                 | a queue's record                       |
 | ``r`` partition(2) lsn(8) nonce(8)               | a lease record                         |
 | ``s`` partition(2) nonce(8)                      | leases that ended recently             |
-| ``t`` partition(2) key                           | a value of the hash table              |
+| ``t`` partition(2)                               | the hash table                         |
 | ``u`` partition(2) queue(8) subscription         | a subscription's ledger                |
 | ``v`` partition(2) queue(8) subscription 0 number(8) | a reservation's slices             |
+| ``w`` partition(2)                               | the name of the partition's channel    |
+| ``w`` partition(2) destination(2) number(8)      | a delivery to another partition        |
+| ``x`` partition(2) source(2)                     | the last delivery taken from a source  |
+| ``y`` topic name                                 | a topic's record: its bindings         |
 
+The keys of the hash table, kind ``t``, are in ``table_layout``.
 Numbers are big-endian, so keys sort in numeric order. Heads are separate from payloads, so a
 restart reads only heads: the cost depends on the number of waiting batches, not on the bytes. While
 a batch lives, the head is also the batch's dedup entry; when the last message is acked, the entry
 becomes a ``d`` record. Dedup records are grouped by time slice, so one range scan expires a whole
 slice.
 
-``a b c d e f h k o p r s t u v`` belong to the partition in the key, ``q`` to the *catalogue*,
-the partition after the last one: together these kinds are a partition's state, which is replicated.
-The other kinds are local to a node.
+``a b c d e f h k o p r s t u v w x`` belong to the partition in the key, ``g q y`` to the
+*catalogue*, the partition after the last one: together these kinds are a partition's state, which
+is replicated. The other kinds are local to a node.
 
 Every value is a *record*: an xxh3-64 checksum of (key, data), then the data. The checksum includes
 the key, so a value under a wrong key is detected too.
@@ -46,15 +52,17 @@ import xxhash
 from weft.errors import StoreDamaged
 
 HEAD, BODY, DEDUP, DEDUP_KEY, PARTITION, QUEUE, TABLE = b"h", b"b", b"d", b"e", b"p", b"q", b"t"
-LOG, NODE, REPLICA, LEASES = b"l", b"n", b"m", b"o"
-LEASE, ENDED = b"r", b"s"
+LOG, NODE, REPLICA, LEASES, LEASE, ENDED = b"l", b"n", b"m", b"o", b"r", b"s"
 HOLD, SUBSCRIPTION, RESERVATION, APP, CLOSED, FENCE = b"k", b"u", b"v", b"a", b"c", b"f"
+OUTBOX, CHANNEL_MARK, TOPIC, FEATURE = b"w", b"x", b"y", b"g"
 #: The number of a partition has 16 bits, and the catalogue needs one number, too.
 PARTITIONS_MAX = 0xFFFF
 _OF_PARTITION = (
     HEAD, BODY, DEDUP, DEDUP_KEY, LEASES, LEASE, ENDED, PARTITION, TABLE,
-    HOLD, SUBSCRIPTION, RESERVATION, APP, CLOSED, FENCE,
+    HOLD, SUBSCRIPTION, RESERVATION, APP, CLOSED, FENCE, OUTBOX, CHANNEL_MARK,
 )  # fmt: skip
+#: The kinds of the catalogue; every other kind of a state has its partition in the key.
+OF_CATALOGUE = frozenset({QUEUE, TOPIC, FEATURE})
 
 _batch = struct.Struct(">cHQ")
 _lease = struct.Struct(">cHQQ")
@@ -106,13 +114,13 @@ def replica(partition: int) -> bytes:
 
 def partition_of(key: bytes, catalogue: int) -> int:
     """The partition that a state key belongs to."""
-    return catalogue if key[:1] == QUEUE else int.from_bytes(key[1:3], "big")
+    return catalogue if key[:1] in OF_CATALOGUE else int.from_bytes(key[1:3], "big")
 
 
 def state_ranges(partition: int, catalogue: int) -> list[tuple[bytes, bytes]]:
     """The scan bounds of a partition's whole state."""
     if partition == catalogue:
-        return [kind_range(QUEUE)]
+        return [kind_range(kind) for kind in sorted(OF_CATALOGUE)]
     return [partition_range(kind, partition) for kind in _OF_PARTITION]
 
 
@@ -220,12 +228,9 @@ def unpack_partition(key: bytes) -> int:
     return int(number)
 
 
-def queue(name: str) -> bytes:
-    return QUEUE + name.encode()
-
-
-def table(partition_number: int, key: str) -> bytes:
-    return _small.pack(TABLE, partition_number) + key.encode()
+def of_catalogue(name: str, kind: bytes = QUEUE) -> bytes:
+    """The key of a queue, a topic or a feature."""
+    return kind + name.encode()
 
 
 def kind_range(kind: bytes) -> tuple[bytes, bytes]:

@@ -2,7 +2,7 @@
 
 The store adds to LevelDB:
 
-- Each write carries a commit number under the empty key. A mark beside LevelDB (`sync_mark`) holds
+- Each write carries a commit number under the empty key. A mark beside LevelDB (`SyncMark`) holds
   the highest synced commit number. Opening the store examines the files first (`integrity`) and
   compares the two numbers. The cost is some 20 bytes and one small write to a cached file per
   write, never an fsync.
@@ -31,31 +31,26 @@ then raises StoreDamaged and never opens a store with a gap.
 
 from __future__ import annotations
 
+import fcntl
+import mmap
 import os
+import struct
 import threading
-import weakref
-from collections.abc import Iterator
 from itertools import islice
-from operator import itemgetter
 from typing import Any, Final
 
 import plyvel
+import xxhash
 
-from weft.errors import StorageError, StoreDamaged
+from weft.errors import StorageError, StoreDamaged, StoreLocked
 from weft.limits import MIB
 
-from . import integrity, layout
-from .call_guard import CallGuard
+from . import layout, segment_pointer
+from .folder import folder_bytes, sync_folder
 from .integrity import COMMIT_KEY, RESTORE
-from .leveldb_database import (
-    error_text,
-    folder_bytes,
-    give_back_memory,
-    make_database,
-    open_database,
-    sync_logs,
-)
-from .segment_pointer import Pointer, pointer_of, stands_aside
+from .leveldb_database import error_text, give_back_memory, make_database, open_database, sync_logs
+from .leveldb_reader import OWN, LevelReader
+from .segment_pointer import MAGIC, Pointer, pointer_of, stands_aside
 from .segments import SegmentStore
 from .store import Change
 
@@ -63,38 +58,118 @@ from .store import Change
 _KEY_BYTES_PAST: Final = 16
 #: A write batch that was larger than this is freed and not reused.
 KEPT_BYTES_MAX: Final = 4 * MIB
-#: A scan copies up to this many bytes or rows out of LevelDB at a time, and at least one row. Two
-#: chunks have too few rows to start Python's cycle collector, which would traverse each row.
-SCAN_BYTES: Final = 1 * MIB
-SCAN_ROWS: Final = 256
 #: Values examined per step while the store empties a segment; other writers run between two steps.
 MOVED_AT_ONCE: Final = 16
 
-#: Prefix of the store's own keys, the standings of segments. No other key sorts after the prefix.
-_OWN: Final = b"\xff\xff\xff\xff"
 #: The kind of key with payloads; large values of this kind move to a segment.
 _BODY: Final = layout.BODY
 
-_value = itemgetter(1)
+NAME: Final = "SYNCED"
+_SLOT_BYTES: Final = 16
+_FILE_BYTES: Final = 2 * _SLOT_BYTES
+_slot = struct.Struct(">QQ")
 
 
-class LevelStore:
+class SyncMark:
+    """The mark: the highest synced commit number, kept beside LevelDB in the file ``SYNCED``.
+
+    When a write is known to be on disk, the store puts the write's number into this file, without
+    waiting for the disk. So the mark is never ahead of the durable writes, and a store with fewer
+    writes than the mark has lost an acknowledged write. The file is mapped into memory, so
+    advancing the mark takes no system call. (On a full copy-on-write file system the kernel ends
+    the process there, as a failed write would end the node.)
+
+    - A killed process leaves the mark exact: the operating system has the page.
+    - A power loss leaves the mark as last written back by the system, typically some seconds old.
+    - `settle`, at a clean close, waits for the disk: from then on the mark is exact.
+
+    The store writes two slots in turn, each with a checksum, so one slot is always intact. The file
+    is locked (flock) while the store is open, so no process examines files that another writes.
+    """
+
+    def __init__(self, folder: str, *, create: bool) -> None:
+        """Open the mark in ``folder``; with ``create``, create the mark with value 0."""
+        self.path = os.path.join(folder, NAME)
+        self._memory: mmap.mmap | None = None
+        made = os.O_CREAT | os.O_EXCL if create else 0
+        try:
+            self._fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC | made, 0o644)
+        except FileNotFoundError:
+            raise self._unknown("is missing") from None
+        try:
+            self._lock(folder)
+            if create:
+                os.pwrite(self._fd, _pack(0) * 2, 0)
+                os.fsync(self._fd)
+                sync_folder(folder)
+            if os.fstat(self._fd).st_size < _FILE_BYTES:
+                raise self._unknown("is not readable")
+            self._memory = memory = mmap.mmap(self._fd, _FILE_BYTES)
+            self._slots = [_unpack(memory, slot) for slot in (0, 1)]
+            if self._slots == [None, None]:
+                raise self._unknown("is not readable")
+        except BaseException:
+            self.close()
+            raise
+
+    def _lock(self, folder: str) -> None:
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StoreLocked(
+                f"{folder} is open in another process. Stop that process, or set another --data"
+            ) from None
+
+    def _unknown(self, why: str) -> StoreDamaged:
+        return StoreDamaged(
+            f"{self.path} {why}: this file records how much was synced. "
+            "Restore this data directory from a backup or a replica"
+        )
+
+    @property
+    def commit(self) -> int:
+        """The highest commit number known to be on disk; so are all earlier writes."""
+        return max(commit for commit in self._slots if commit is not None)
+
+    def advance(self, commit: int) -> None:
+        """Record that writes up to ``commit`` are on disk."""
+        first, second = self._slots
+        # Overwrite the older slot, so the newer slot stays intact if this write is cut off.
+        slot = 0 if first is None or (second is not None and first <= second) else 1
+        assert self._memory is not None
+        _slot.pack_into(self._memory, slot * _SLOT_BYTES, commit, _checksum(commit))
+        self._slots[slot] = commit
+
+    def settle(self, commit: int) -> None:
+        """Record that writes up to ``commit`` are on disk, and sync the mark itself."""
+        self.advance(commit)
+        assert self._memory is not None
+        self._memory.flush()
+        os.fsync(self._fd)
+
+    def close(self) -> None:
+        if self._memory is not None:
+            self._memory.close()
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class LevelStore(LevelReader):
     """A Store in one directory. One thread writes; any thread may read, compact or close."""
 
     def __init__(self, path: str | os.PathLike[str], *, create: bool) -> None:
         """Open the store in ``path``; with ``create``, create the store if ``path`` is empty."""
-        self._path = os.fspath(path)
-        self._call_guard = CallGuard()
+        super().__init__(os.fspath(path))
         #: Serializes writes: `compact` writes too, possibly from another thread.
         self._writing = threading.Lock()
         #: The commit number of the newest write.
         self._commit: int
         try:
             if create and not (os.path.isdir(self._path) and os.listdir(self._path)):
-                self._db, self._mark = make_database(self._path)
-                self._commit = 0
+                self._db, self._mark, self._commit = _make(self._path)
             else:
-                self._db, self._mark, self._commit = open_database(self._path)
+                self._db, self._mark, self._commit = _open(self._path)
                 give_back_memory()
         except OSError as error:
             raise StorageError(
@@ -107,63 +182,11 @@ class LevelStore:
             self._db.close()
             self._mark.close()
             raise
-        #: Scans still in use: such a scan may read values deleted since the scan began.
-        self._scans: weakref.WeakSet[Iterator[tuple[bytes, bytes]]] = weakref.WeakSet()
         self._closing = False
         #: Empty write batches, by their sync flag, reused so that their memory need not grow again.
         self._batches: dict[bool, Any] = {}
         #: True if the last write was not synced.
         self._unsynced = False
-
-    @property
-    def path(self) -> str:
-        return self._path
-
-    def get(self, key: bytes) -> bytes | None:
-        assert key, "the empty key is the store's own"
-        with self._call_guard:
-            try:
-                value: bytes | None = self._db.get(key, verify_checksums=True)
-                if pointer_of(value) is None:
-                    return value
-                parts = self._beside(key, value, 0)
-                return None if parts is None else parts[1]
-            except (plyvel.Error, OSError) as error:
-                raise self._unreadable(error, key, key) from error
-
-    def get_parted(self, key: bytes, at: int) -> tuple[bytes, bytes] | None:
-        assert key, "the empty key is the store's own"
-        with self._call_guard:
-            try:
-                return self._beside(key, self._db.get(key, verify_checksums=True), at)
-            except (plyvel.Error, OSError) as error:
-                raise self._unreadable(error, key, key) from error
-
-    def _beside(self, key: bytes, value: bytes | None, at: int) -> tuple[bytes, bytes] | None:
-        """The value under a key, in two parts; follows a pointer into a segment."""
-        while (pointer := pointer_of(value)) is not None:
-            try:
-                if at:
-                    return self._segments.read_parted(pointer, at)
-                return b"", self._segments.read(pointer)
-            except StoreDamaged:
-                before, value = value, self._db.get(key, verify_checksums=True)
-                if value == before:  # no concurrent write moved or deleted the value
-                    raise
-        return None if value is None else (value[:at], value[at:])
-
-    def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
-        start, stop = max(start, b"\0"), min(stop, _OWN)
-        with self._call_guard:
-            try:
-                rows = self._db.iterator(
-                    start=start, stop=stop, verify_checksums=True, fill_cache=False
-                )
-            except (plyvel.Error, OSError) as error:
-                raise self._unreadable(error, start, stop) from error
-        scan = self._rows(rows, start, stop)
-        self._scans.add(scan)
-        return scan
 
     def write(self, changes: list[Change], *, sync: bool) -> None:
         # `close` takes the same lock, so no writer is inside LevelDB when `close` frees LevelDB.
@@ -186,9 +209,13 @@ class LevelStore:
         size = 0
         try:
             aside: dict[bytes, Pointer | None] = {}
+            large_bytes = segment_pointer.LARGE_BYTES
             for key, value in changes:
-                assert b"" < key < _OWN, "the empty key and the last ones are the store's own"
-                if key[:1] == _BODY and (segments.standing or stands_aside(value)):
+                assert b"" < key < OWN, "the empty key and the last ones are the store's own"
+                if key[:1] == _BODY and (
+                    segments.standing
+                    or (value is not None and (len(value) >= large_bytes or value[:8] == MAGIC))
+                ):
                     value = self._aside(key, value, aside, sync=sync_aside)
                 if value is None:
                     batch.delete(key)
@@ -320,56 +347,42 @@ class LevelStore:
         finally:
             self._mark.close()
 
-    def _rows(self, rows: Any, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Copy rows a chunk at a time; each copy holds the call guard, which delays `close`."""
-        count = 1
-        try:
-            while chunk := self._chunk(rows, count, start, stop):
-                start = chunk[-1][0]
-                yield from chunk
-                size = sum(map(len, map(_value, chunk))) // len(chunk)
-                count = max(1, min(2 * count, SCAN_ROWS, SCAN_BYTES // (size + 1)))
-        finally:
-            rows.close()
-
-    def _chunk(self, rows: Any, count: int, start: bytes, stop: bytes) -> list[tuple[bytes, bytes]]:
-        with self._call_guard:
-            try:
-                return [self._whole(row) for row in islice(rows, count)]
-            except (plyvel.Error, OSError) as error:
-                raise self._unreadable(error, start, stop) from error
-
-    def _whole(self, row: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
-        pointer = pointer_of(row[1])
-        return row if pointer is None else (row[0], self._segments.read(pointer))
-
-    def _standings(self) -> dict[int, bytes]:
-        try:
-            rows = self._db.iterator(start=_OWN, verify_checksums=True)
-            return {int.from_bytes(key[len(_OWN) :], "big"): value for key, value in rows}
-        except plyvel.Error as error:
-            raise self._unreadable(error, b"", None) from error
-
-    def _unreadable(self, error: Exception, start: bytes, stop: bytes | None) -> StoreDamaged:
-        where = integrity.find_bad_table(self._path, start, stop)
-        return StoreDamaged(f"{where} cannot be read: {error_text(error)}. {RESTORE}")
-
-    def _failed(self, error: Exception) -> StorageError:
-        """Refuse every later call; returns the error that explains the refusal."""
-        if isinstance(error, plyvel.CorruptionError):
-            # A background compaction found the damage; LevelDB reports it at the next write.
-            where = integrity.find_bad_table(self._path, b"", None)
-            failure: StorageError = StoreDamaged(
-                f"{where} cannot be read: {error_text(error)}. {RESTORE}"
-            )
-        else:
-            failure = StorageError(
-                f"{self._path}: a write failed: {error_text(error)}. Nothing more is written: "
-                "make room on the disk or replace it, then start the node again"
-            )
-        self._call_guard.refuse(failure)
-        return failure
-
 
 def _standing_key(number: int) -> bytes:
-    return _OWN + number.to_bytes(4, "big")
+    return OWN + number.to_bytes(4, "big")
+
+
+def _make(path: str) -> tuple[Any, SyncMark, int]:
+    """An empty database with a mark of 0."""
+    db = make_database(path)
+    try:
+        return db, SyncMark(path, create=True), 0
+    except BaseException:
+        db.close()
+        raise
+
+
+def _open(path: str) -> tuple[Any, SyncMark, int]:
+    """The existing database in ``path``, its mark, and the commit number of its newest write."""
+    if not os.path.exists(path):
+        raise StoreDamaged(f"{path} is missing. {RESTORE}")
+    mark = SyncMark(path, create=False)
+    try:
+        db, commit = open_database(path, mark.commit)
+    except BaseException:
+        mark.close()
+        raise
+    return db, mark, commit
+
+
+def _pack(commit: int) -> bytes:
+    return _slot.pack(commit, _checksum(commit))
+
+
+def _unpack(memory: mmap.mmap, slot: int) -> int | None:
+    commit, checksum = _slot.unpack_from(memory, slot * _SLOT_BYTES)
+    return int(commit) if checksum == _checksum(commit) else None
+
+
+def _checksum(commit: int) -> int:
+    return xxhash.xxh3_64_intdigest(commit.to_bytes(8, "big"))

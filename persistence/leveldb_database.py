@@ -3,9 +3,9 @@
 Invariants:
 
 - `open_database` examines the files (`integrity`) before LevelDB opens, and so changes, the files.
-  It returns a database only if the newest commit number in the database is at least the mark's:
-  a database that has lost a synced write raises StoreDamaged with the names of the files.
-- `make_database` and `open_database` return the database and the mark, or raise and close both.
+  It returns a database only if the newest commit number in the database is at least that of the
+  newest synced write: a database that has lost a synced write raises StoreDamaged with the names of
+  the files.
 - Every plyvel error of creating and opening becomes StoreDamaged, StoreLocked or OSError here.
 """
 
@@ -21,8 +21,8 @@ from weft.errors import StoreDamaged, StoreLocked
 from weft.limits import KIB, MIB
 
 from . import integrity
+from .folder import sync_folder
 from .integrity import COMMIT_KEY, RESTORE
-from .sync_mark import SyncMark, sync_folder
 
 #: LevelDB converts a log into a table at this size. A larger value means fewer tables on level 0
 #: and so less rewriting, but a restart replays this much and memory holds twice this much.
@@ -40,38 +40,27 @@ CACHE_BYTES: Final = 32 * MIB
 BLOOM_BITS: Final = 10
 
 
-def make_database(path: str) -> tuple[Any, SyncMark]:
-    """Create an empty database with a mark of 0 in ``path``."""
+def make_database(path: str) -> Any:
+    """Create an empty database in ``path``."""
     os.makedirs(path, exist_ok=True)
-    db = _level(path, create=True)
+    return _level(path, create=True)
+
+
+def open_database(path: str, synced: int) -> tuple[Any, int]:
+    """The existing database in ``path``, and the commit number of its newest write; ``synced`` is
+    the number of the newest synced write."""
+    empty_logs = integrity.check(path, synced)
+    db = _level(path, create=False)
     try:
-        return db, SyncMark(path, create=True)
+        # LevelDB has created new files and does not sync the folder after the last one.
+        sync_folder(path)
+        commit = _read_commit(db, path)
+        if commit < synced:
+            raise integrity.ends_early(empty_logs, commit, synced)
     except BaseException:
         db.close()
         raise
-
-
-def open_database(path: str) -> tuple[Any, SyncMark, int]:
-    """The existing database in ``path``, its mark, and the commit number of its newest write."""
-    if not os.path.exists(path):
-        raise StoreDamaged(f"{path} is missing. {RESTORE}")
-    mark = SyncMark(path, create=False)
-    try:
-        empty_logs = integrity.check(path, mark.commit)
-        db = _level(path, create=False)
-        try:
-            # LevelDB has created new files and does not sync the folder after the last one.
-            sync_folder(path)
-            commit = _read_commit(db, path)
-            if commit < mark.commit:
-                raise integrity.ends_early(empty_logs, commit, mark.commit)
-        except BaseException:
-            db.close()
-            raise
-    except BaseException:
-        mark.close()
-        raise
-    return db, mark, commit
+    return db, commit
 
 
 def _read_commit(db: Any, path: str) -> int:
@@ -102,7 +91,7 @@ def _level(path: str, *, create: bool) -> Any:
         text = error_text(error)
         if text.startswith("IO error: lock "):
             raise StoreLocked(
-                f"{path} is already open. Stop the process that has it, or give another --data"
+                f"{path} is open in another process. Stop that process, or set another --data"
             ) from error
         raise OSError(text) from error
     except plyvel.Error as error:
@@ -127,18 +116,6 @@ def error_text(error: Exception) -> str:
     """LevelDB's message; plyvel passes the message on as bytes."""
     said = error.args[0] if len(error.args) == 1 else error
     return said.decode(errors="replace") if isinstance(said, bytes) else str(said)
-
-
-def folder_bytes(path: str) -> int:
-    """The total size of the files in ``path``."""
-    total = 0
-    with os.scandir(path) as entries:
-        for entry in entries:
-            try:
-                total += entry.stat().st_size
-            except FileNotFoundError:
-                continue  # LevelDB removes old files in the background.
-    return total
 
 
 def give_back_memory() -> None:

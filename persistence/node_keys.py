@@ -18,12 +18,12 @@ import zmq
 
 from weft.errors import StoreDamaged
 
-from .sync_mark import sync_folder
+from .folder import sync_folder
 
 NAME: Final = "curve.json"
 _OWNER_ALONE: Final = 0o600
 _RESTORE: Final = (
-    "Restore it from a backup; or let the node join its cluster as a new one, with an empty --data"
+    "Restore the file from a backup, or join the cluster as a new node with an empty --data"
 )
 
 

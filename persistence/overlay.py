@@ -8,11 +8,21 @@ in and verifies the checksums on the way out.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from heapq import merge
+from operator import itemgetter
+from typing import Protocol, runtime_checkable
 
 from weft.errors import StoreDamaged
 
 from . import layout
 from .store import Change, StoreReader
+
+
+@runtime_checkable
+class Uncommitted(Protocol):
+    """A reader whose `get` finds changes that a scan of the store does not see yet."""
+
+    def uncommitted(self, start: bytes, stop: bytes) -> Iterable[tuple[bytes, bytes | None]]: ...
 
 
 class Overlay:
@@ -69,6 +79,16 @@ class Overlay:
         """Stored rows, without this round's changes."""
         return layout.unseal_rows(self._store.scan(start, stop), self._store.path)
 
+    def scan_present(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """The rows that `read` finds: also those of this round and of uncommitted entries."""
+        rows, store = self._store.scan(start, stop), self._store
+        newer = dict(store.uncommitted(start, stop)) if isinstance(store, Uncommitted) else {}
+        if self._changes:
+            newer |= {key: each for key, each in self._changes.items() if start <= key < stop}
+        if newer:
+            rows = _replaced(rows, newer)
+        return layout.unseal_rows(rows, store.path)
+
     @property
     def dirty(self) -> bool:
         return bool(self._changes)
@@ -97,3 +117,12 @@ class Overlay:
         changes = list(self._changes.items())
         self._changes = {}
         return changes
+
+
+def _replaced(
+    rows: Iterator[tuple[bytes, bytes]], newer: dict[bytes, bytes | None]
+) -> Iterator[tuple[bytes, bytes]]:
+    """The rows with newer values in place of theirs, and without the deleted ones."""
+    kept = (row for row in rows if row[0] not in newer)
+    added = sorted((key, value) for key, value in newer.items() if value is not None)
+    return merge(kept, added, key=itemgetter(0))

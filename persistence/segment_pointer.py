@@ -15,7 +15,7 @@ from weft.limits import KIB
 
 #: Smaller values stay in LevelDB: a second sync costs more than writing a small value twice.
 LARGE_BYTES: Final = 32 * KIB
-_MAGIC: Final = b"\x00\xa5value\xff"
+MAGIC: Final = b"\x00\xa5value\xff"
 _pointer = struct.Struct(">8sIQIQ")
 
 
@@ -27,16 +27,16 @@ class Pointer(NamedTuple):
     checksum: int
 
     def packed(self) -> bytes:
-        return _pointer.pack(_MAGIC, *self)
+        return _pointer.pack(MAGIC, *self)
 
 
 def pointer_of(value: bytes | None) -> Pointer | None:
     """The pointer in a value from LevelDB; None if the value is not a pointer."""
-    if value is None or len(value) != _pointer.size or value[:8] != _MAGIC:
+    if value is None or len(value) != _pointer.size or value[:8] != MAGIC:
         return None
     return Pointer(*_pointer.unpack(value)[1:])
 
 
 def stands_aside(value: bytes | None) -> bool:
-    """True if a value goes into a segment."""
-    return value is not None and (len(value) >= LARGE_BYTES or value[:8] == _MAGIC)
+    """True if a value goes into a segment; `LevelStore._write` has the same rule inline."""
+    return value is not None and (len(value) >= LARGE_BYTES or value[:8] == MAGIC)

@@ -39,8 +39,8 @@ from weft.errors import StoreDamaged
 from weft.limits import MIB
 
 from .file_remover import FileRemover
+from .folder import sync_folder
 from .segment_pointer import Pointer
-from .sync_mark import sync_folder
 
 #: A segment of this size is full; the next value begins a new segment.
 SEGMENT_BYTES: Final = 16 * MIB
@@ -293,8 +293,8 @@ class SegmentStore:
 
     def _damaged(self, pointer: Pointer) -> StoreDamaged:
         return StoreDamaged(
-            f"{self._path(pointer.segment)} at byte {pointer.offset} does not hold what was "
-            f"written there. {_RESTORE}"
+            f"{self._path(pointer.segment)} at byte {pointer.offset} has other data than was "
+            f"written. {_RESTORE}"
         )
 
     def _opened(self, number: int) -> int:

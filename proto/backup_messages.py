@@ -23,6 +23,8 @@ class KeptPart(msgspec.Struct, array_like=True, frozen=True):
     #: The dead-letter reason, and the original queue.
     reason: str = ""
     origin: str = ""
+    #: Of a message of a task graph: the parents that it waits for, or -1 once it was released.
+    waits: int = 0
 
 
 class Kept(msgspec.Struct, array_like=True, frozen=True):
@@ -40,6 +42,17 @@ class Kept(msgspec.Struct, array_like=True, frozen=True):
     parts: list[KeptPart]
     #: A `Payload`; messages in no part have empty bodies.
     payload: bytes
+    #: The group, for a batch of a grouped queue.
+    group: str | None = None
+    #: Of a multicast: the destinations of its copies, "" for a deleted queue. `payload` then has
+    #: the bodies of one copy, and `count` is of all copies.
+    queues: list[str] | None = None
+    #: The tenant, for a batch pushed with a tenant.
+    tenant: str | None = None
+
+    @property
+    def bodies(self) -> int:
+        return self.count if self.queues is None else self.count // max(1, len(self.queues))
 
 
 # --- requests ---------------------------------------------------------------------------------
@@ -57,6 +70,9 @@ class Snapshot(Request, frozen=True, tag="snapshot"):
     after_lsn: int = 0
     #: Nil: batches first.
     after_key: str | None = None
+    #: The caller keeps `KeptPart.waits`: otherwise a partition with waiting messages is refused,
+    #: because the caller's backup would deliver them at once.
+    graphs: bool = False
 
 
 class Restore(Request, frozen=True, tag="restore"):
@@ -77,6 +93,11 @@ class Restore(Request, frozen=True, tag="restore"):
     also: tuple[int, int, int] = (0, 0, 0)
 
 
+class RestoreWaiting(Restore, frozen=True, tag="restore_waiting"):
+    """Restores a batch with waiting messages. The verb has a tag of its own: a node of an older
+    version would ignore `KeptPart.waits`, and deliver the messages at once."""
+
+
 # --- answers ----------------------------------------------------------------------------------
 
 
@@ -87,3 +108,5 @@ class Snapped(Answer, frozen=True, tag="snapped"):
     lsn: int
     key: str | None
     more: bool
+    #: The time to live that is left of each row, at least 1; 0: the row does not expire.
+    ttls_ms: list[int] = msgspec.field(default_factory=list)

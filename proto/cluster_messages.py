@@ -47,6 +47,22 @@ class Join(Request, frozen=True, tag="join"):
     version: int = 1
     #: The public key of the node's data path, in hexadecimal digits.
     data_key: str = ""
+    #: The node knows message groups; otherwise it is refused while there are grouped queues.
+    knows_groups: bool = False
+    #: The node knows commits; otherwise it is refused once commits had effects elsewhere.
+    knows_commits: bool = False
+    #: The node knows topics and multicasts.
+    knows_multicast: bool = False
+    #: The node knows stochastic queues; otherwise it is refused while there are such queues.
+    knows_stochastic: bool = False
+    #: The node's zone, for `access="near"`.
+    zone: str = ""
+    #: The same for shares and limits of queues.
+    knows_limits: bool = False
+    #: The same for queues with task graphs.
+    knows_graphs: bool = False
+    #: The same for multicasts to several ordered queues.
+    knows_ordered_multicast: bool = False
 
 
 class Leave(Request, frozen=True, tag="leave"):
@@ -130,3 +146,7 @@ class StatusInfo(Answer, frozen=True, tag="status"):
     limit_bytes: int = 0
     #: Ids of other nodes with a full disk: pushes replicated to such a node are refused.
     full_peers: list[str] = msgspec.field(default_factory=list)
+    #: Effects of commits that other partitions have not taken, and effects that found their queue
+    #: deleted or purged, or no room.
+    undelivered: int = 0
+    dropped: int = 0

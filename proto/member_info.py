@@ -6,8 +6,13 @@ import msgspec
 
 
 class NodeInfo(msgspec.Struct, array_like=True, frozen=True):
+    """One member of the cluster; addresses are HOST:PORT."""
+
+    #: The node's id.
     node: str
+    #: The address of the gRPC API.
     grpc: str
+    #: The address of the data path.
     zmq: str
     #: "active" or "leaving".
     state: str
@@ -20,6 +25,8 @@ class NodeInfo(msgspec.Struct, array_like=True, frozen=True):
     key: str = ""
     #: The public key of the node's data path, in hexadecimal digits.
     data_key: str = ""
+    #: The node's zone: a data centre, or a rack; "" if not set.
+    zone: str = ""
 
 
 class PlaceInfo(msgspec.Struct, array_like=True, frozen=True):

@@ -40,6 +40,20 @@ class Push(Request, frozen=True, tag="push"):
     dedup_key: str | None = None
 
 
+class PushGroup(Push, frozen=True, tag="push_group"):
+    """A push to a grouped queue: a batch has one group. The verb has a tag of its own because a
+    node of an older version would ignore an unknown field of `Push`, and lose the order."""
+
+    group: str = ""
+
+
+class PushTenant(Push, frozen=True, tag="push_tenant"):
+    """A push with a tenant: a batch has one tenant. The verb has a tag of its own because a node of
+    an older version would ignore an unknown field of `Push`."""
+
+    tenant: str = ""
+
+
 class Pop(Request, frozen=True, tag="pop"):
     queue: str
     limit: int
@@ -55,6 +69,19 @@ class Pop(Request, frozen=True, tag="pop"):
     #: With `prefetch`, for an application that processes a whole lot in milliseconds: messages that
     #: need not be handed out `alone` count as handed out at once.
     handed: bool = False
+
+
+class Room(Request, frozen=True, tag="room"):
+    """Waits for room in the node's buffer of a stochastic queue, for one batch. `Done` counts 1 if
+    the batch may be pushed now, and its room is kept for `ROOM_KEPT_US`; 0 after `wait_ms`."""
+
+    queue: str
+    partition: int
+    producer: int
+    batch: int
+    #: The messages of the batch.
+    count: int = 1
+    wait_ms: int = 0
 
 
 class StopWaiting(Request, frozen=True, tag="stop_waiting"):
@@ -95,6 +122,16 @@ class Nack(Request, frozen=True, tag="nack"):
     counted: bool = True
     #: No further attempt: the messages move to the dead-letter queue now, if the queue has one.
     final: bool = False
+
+
+class Move(Request, frozen=True, tag="move"):
+    """Moves leased messages to another queue, ready at once, in one log entry per partition. The
+    messages keep ids, bodies, priorities and delivery counts; this delivery is not counted."""
+
+    queue: str
+    receipts: list[Receipt]
+    #: The queue of destination.
+    to: str
 
 
 class Extend(Request, frozen=True, tag="extend"):
@@ -143,6 +180,10 @@ class Pushed(Answer, frozen=True, tag="pushed"):
     duplicate: bool
     #: "disk" (fsynced before this answer) or "os" (in the page cache).
     durability: str
+    #: The index of the first message: of a duplicate under the dedup key of a multicast.
+    first: int = 0
+    #: The kind of the queue: `Settings.kind`.
+    kind: str = ""
 
 
 class Lent(msgspec.Struct, array_like=True, frozen=True):
@@ -174,15 +215,29 @@ class Lent(msgspec.Struct, array_like=True, frozen=True):
     origin: str = ""
     #: When a delayed message is, or was, due, in milliseconds since 1970; 0: no delay.
     due_ms: int = 0
+    #: The group, for a message of a grouped queue.
+    group: str | None = None
+
+
+class ProbeReport(msgspec.Struct, array_like=True, frozen=True):
+    """What a node of a stochastic queue reports with each answer to a pop: what a consumer needs to
+    choose the node of its next probe."""
+
+    #: Messages pushed to this node per second, measured over the last seconds.
+    rate: float
+    max_hops: int
+    access: str
 
 
 class Popped(Answer, frozen=True, tag="popped"):
     lent: list[Lent]
-    #: Ready messages of the queue left on this node.
+    #: Messages of the queue left on this node that another pop could take now.
     left: int = 0
     #: No message is left: the node's announcements to the list's owner, up to this (boot, number),
     #: are void.
     fell: tuple[int, int] | None = None
+    #: From a node that holds messages of a stochastic queue; None for every other queue.
+    probe: ProbeReport | None = None
 
 
 class Peeked(Answer, frozen=True, tag="peeked"):

@@ -40,8 +40,12 @@ class Partitions(Enum):
     NONE = "none"
     #: By the hash of a batch's name, or of an ordered queue's name.
     BATCH = "batch"
+    #: By the destinations of a multicast, or of a push to a topic.
+    DESTINATIONS = "destinations"
     #: By the field `partition`.
     NUMBER = "number"
+    #: By the field `partition`; if it is -1, by the receipts, keys and pushes of a commit.
+    HOME = "home"
     #: By the field `partitions`.
     NUMBERS = "numbers"
     #: By the partition in each receipt.
@@ -50,6 +54,10 @@ class Partitions(Enum):
     HOLDS = "holds"
     #: By the hash of the table key.
     KEY = "key"
+    #: By the field `partitions`; if empty, by the hash of each table key in `keys`.
+    KEYS = "keys"
+    #: By the field `partitions`; if empty, all partitions.
+    SPAN = "span"
     #: By the hash of the queue's name: the owner of the queue's metadata list.
     QUEUE = "queue"
     #: The catalogue of queues.
@@ -71,6 +79,10 @@ class Permission(Enum):
     ANY_GRANT = "any grant on the queue"
     #: ``watch`` or ``admin`` on every name with the prefix.
     LISTING = "watch or admin on the prefix"
+    #: ``table`` on every key with the prefix.
+    TABLE_PREFIX = "table on the prefix"
+    #: For each effect, the permission of the verb with that effect alone.
+    EFFECTS = "the permission of each effect"
     #: ``admin:*``.
     OPERATOR = "admin:*"
     #: Any valid token.
@@ -95,7 +107,8 @@ class Wait(Enum):
     """Whether a node may answer late, by the time in the request's field `wait_ms`."""
 
     NO = "no"
-    #: The node waits for messages: it is idle meanwhile, and `StopWaiting` ends the wait.
+    #: The node waits for messages, or for changes of table keys: it is idle meanwhile, and
+    #: `StopWaiting` ends the wait.
     MESSAGES = "messages"
     #: The node asks other nodes.
     WORK = "work"

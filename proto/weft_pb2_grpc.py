@@ -74,6 +74,16 @@ class QueueStub(object):
                 request_serializer=weft_dot_proto_dot_weft__pb2.PushRequest.SerializeToString,
                 response_deserializer=weft_dot_proto_dot_weft__pb2.PushResponse.FromString,
                 _registered_method=True)
+        self.Multicast = channel.unary_unary(
+                '/weft.v1.Queue/Multicast',
+                request_serializer=weft_dot_proto_dot_weft__pb2.MulticastRequest.SerializeToString,
+                response_deserializer=weft_dot_proto_dot_weft__pb2.MulticastResponse.FromString,
+                _registered_method=True)
+        self.Room = channel.unary_unary(
+                '/weft.v1.Queue/Room',
+                request_serializer=weft_dot_proto_dot_weft__pb2.RoomRequest.SerializeToString,
+                response_deserializer=weft_dot_proto_dot_weft__pb2.RoomResponse.FromString,
+                _registered_method=True)
         self.Pop = channel.unary_unary(
                 '/weft.v1.Queue/Pop',
                 request_serializer=weft_dot_proto_dot_weft__pb2.PopRequest.SerializeToString,
@@ -108,6 +118,46 @@ class QueueStub(object):
                 '/weft.v1.Queue/Consume',
                 request_serializer=weft_dot_proto_dot_weft__pb2.ConsumeRequest.SerializeToString,
                 response_deserializer=weft_dot_proto_dot_weft__pb2.PopResponse.FromString,
+                _registered_method=True)
+        self.PushBatch = channel.unary_unary(
+                '/weft.v1.Queue/PushBatch',
+                request_serializer=weft_dot_proto_dot_weft__pb2.PushBatchRequest.SerializeToString,
+                response_deserializer=weft_dot_proto_dot_weft__pb2.PushBatchResponse.FromString,
+                _registered_method=True)
+        self.PopBatches = channel.unary_unary(
+                '/weft.v1.Queue/PopBatches',
+                request_serializer=weft_dot_proto_dot_weft__pb2.PopBatchesRequest.SerializeToString,
+                response_deserializer=weft_dot_proto_dot_weft__pb2.PopBatchesResponse.FromString,
+                _registered_method=True)
+        self.AckBatches = channel.unary_unary(
+                '/weft.v1.Queue/AckBatches',
+                request_serializer=weft_dot_proto_dot_weft__pb2.AckBatchesRequest.SerializeToString,
+                response_deserializer=weft_dot_proto_dot_weft__pb2.SettleBatchesResponse.FromString,
+                _registered_method=True)
+        self.NackBatches = channel.unary_unary(
+                '/weft.v1.Queue/NackBatches',
+                request_serializer=weft_dot_proto_dot_weft__pb2.NackBatchesRequest.SerializeToString,
+                response_deserializer=weft_dot_proto_dot_weft__pb2.SettleBatchesResponse.FromString,
+                _registered_method=True)
+        self.ExtendBatches = channel.unary_unary(
+                '/weft.v1.Queue/ExtendBatches',
+                request_serializer=weft_dot_proto_dot_weft__pb2.ExtendBatchesRequest.SerializeToString,
+                response_deserializer=weft_dot_proto_dot_weft__pb2.SettleBatchesResponse.FromString,
+                _registered_method=True)
+        self.Produce = channel.stream_stream(
+                '/weft.v1.Queue/Produce',
+                request_serializer=weft_dot_proto_dot_weft__pb2.ProduceRequest.SerializeToString,
+                response_deserializer=weft_dot_proto_dot_weft__pb2.ProduceResponse.FromString,
+                _registered_method=True)
+        self.Work = channel.stream_stream(
+                '/weft.v1.Queue/Work',
+                request_serializer=weft_dot_proto_dot_weft__pb2.WorkRequest.SerializeToString,
+                response_deserializer=weft_dot_proto_dot_weft__pb2.WorkResponse.FromString,
+                _registered_method=True)
+        self.Commit = channel.unary_unary(
+                '/weft.v1.Queue/Commit',
+                request_serializer=weft_dot_proto_dot_weft__pb2.CommitRequest.SerializeToString,
+                response_deserializer=weft_dot_proto_dot_weft__pb2.CommitResponse.FromString,
                 _registered_method=True)
         self.Snapshot = channel.unary_unary(
                 '/weft.v1.Queue/Snapshot',
@@ -174,6 +224,20 @@ class QueueServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Multicast(self, request, context):
+        """Pushes one batch to each of several queues: all of them store it, or none.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Room(self, request, context):
+        """After a push to a stochastic queue was refused with QUEUE_FULL: waits for room on this node.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Pop(self, request, context):
         """Lends up to `limit` messages for `lease_ms`: what is ready now, which may be fewer. If nothing is
         ready, waits up to `wait_ms` for the first; an empty answer means that nothing came.
@@ -218,6 +282,61 @@ class QueueServicer(object):
 
     def Consume(self, request, context):
         """Pops for as long as the call lasts. What was sent is lent: ack it with Ack.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PushBatch(self, request, context):
+        """The same verbs with messages by column: one value for each batch instead of one for each message.
+        For clients that move many messages: a fraction of the work on both sides, the same guarantees.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PopBatches(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AckBatches(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def NackBatches(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ExtendBatches(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Produce(self, request_iterator, context):
+        """Pushes for as long as the call lasts: a receipt or a refusal for each request, in order. Several
+        requests are under way at once; a refused request does not stop those after it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Work(self, request_iterator, context):
+        """A worker's one stream: the node delivers within the client's credit, and the client acks, nacks and
+        extends on the same stream. Messages that are not settled when the stream ends return to the queue.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Commit(self, request, context):
+        """Acks, pushes and table writes: all of them, or none.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -281,6 +400,16 @@ def add_QueueServicer_to_server(servicer, server):
                     request_deserializer=weft_dot_proto_dot_weft__pb2.PushRequest.FromString,
                     response_serializer=weft_dot_proto_dot_weft__pb2.PushResponse.SerializeToString,
             ),
+            'Multicast': grpc.unary_unary_rpc_method_handler(
+                    servicer.Multicast,
+                    request_deserializer=weft_dot_proto_dot_weft__pb2.MulticastRequest.FromString,
+                    response_serializer=weft_dot_proto_dot_weft__pb2.MulticastResponse.SerializeToString,
+            ),
+            'Room': grpc.unary_unary_rpc_method_handler(
+                    servicer.Room,
+                    request_deserializer=weft_dot_proto_dot_weft__pb2.RoomRequest.FromString,
+                    response_serializer=weft_dot_proto_dot_weft__pb2.RoomResponse.SerializeToString,
+            ),
             'Pop': grpc.unary_unary_rpc_method_handler(
                     servicer.Pop,
                     request_deserializer=weft_dot_proto_dot_weft__pb2.PopRequest.FromString,
@@ -315,6 +444,46 @@ def add_QueueServicer_to_server(servicer, server):
                     servicer.Consume,
                     request_deserializer=weft_dot_proto_dot_weft__pb2.ConsumeRequest.FromString,
                     response_serializer=weft_dot_proto_dot_weft__pb2.PopResponse.SerializeToString,
+            ),
+            'PushBatch': grpc.unary_unary_rpc_method_handler(
+                    servicer.PushBatch,
+                    request_deserializer=weft_dot_proto_dot_weft__pb2.PushBatchRequest.FromString,
+                    response_serializer=weft_dot_proto_dot_weft__pb2.PushBatchResponse.SerializeToString,
+            ),
+            'PopBatches': grpc.unary_unary_rpc_method_handler(
+                    servicer.PopBatches,
+                    request_deserializer=weft_dot_proto_dot_weft__pb2.PopBatchesRequest.FromString,
+                    response_serializer=weft_dot_proto_dot_weft__pb2.PopBatchesResponse.SerializeToString,
+            ),
+            'AckBatches': grpc.unary_unary_rpc_method_handler(
+                    servicer.AckBatches,
+                    request_deserializer=weft_dot_proto_dot_weft__pb2.AckBatchesRequest.FromString,
+                    response_serializer=weft_dot_proto_dot_weft__pb2.SettleBatchesResponse.SerializeToString,
+            ),
+            'NackBatches': grpc.unary_unary_rpc_method_handler(
+                    servicer.NackBatches,
+                    request_deserializer=weft_dot_proto_dot_weft__pb2.NackBatchesRequest.FromString,
+                    response_serializer=weft_dot_proto_dot_weft__pb2.SettleBatchesResponse.SerializeToString,
+            ),
+            'ExtendBatches': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExtendBatches,
+                    request_deserializer=weft_dot_proto_dot_weft__pb2.ExtendBatchesRequest.FromString,
+                    response_serializer=weft_dot_proto_dot_weft__pb2.SettleBatchesResponse.SerializeToString,
+            ),
+            'Produce': grpc.stream_stream_rpc_method_handler(
+                    servicer.Produce,
+                    request_deserializer=weft_dot_proto_dot_weft__pb2.ProduceRequest.FromString,
+                    response_serializer=weft_dot_proto_dot_weft__pb2.ProduceResponse.SerializeToString,
+            ),
+            'Work': grpc.stream_stream_rpc_method_handler(
+                    servicer.Work,
+                    request_deserializer=weft_dot_proto_dot_weft__pb2.WorkRequest.FromString,
+                    response_serializer=weft_dot_proto_dot_weft__pb2.WorkResponse.SerializeToString,
+            ),
+            'Commit': grpc.unary_unary_rpc_method_handler(
+                    servicer.Commit,
+                    request_deserializer=weft_dot_proto_dot_weft__pb2.CommitRequest.FromString,
+                    response_serializer=weft_dot_proto_dot_weft__pb2.CommitResponse.SerializeToString,
             ),
             'Snapshot': grpc.unary_unary_rpc_method_handler(
                     servicer.Snapshot,
@@ -554,6 +723,60 @@ class Queue(object):
             _registered_method=True)
 
     @staticmethod
+    def Multicast(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weft.v1.Queue/Multicast',
+            weft_dot_proto_dot_weft__pb2.MulticastRequest.SerializeToString,
+            weft_dot_proto_dot_weft__pb2.MulticastResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Room(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weft.v1.Queue/Room',
+            weft_dot_proto_dot_weft__pb2.RoomRequest.SerializeToString,
+            weft_dot_proto_dot_weft__pb2.RoomResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def Pop(request,
             target,
             options=(),
@@ -743,6 +966,222 @@ class Queue(object):
             _registered_method=True)
 
     @staticmethod
+    def PushBatch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weft.v1.Queue/PushBatch',
+            weft_dot_proto_dot_weft__pb2.PushBatchRequest.SerializeToString,
+            weft_dot_proto_dot_weft__pb2.PushBatchResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PopBatches(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weft.v1.Queue/PopBatches',
+            weft_dot_proto_dot_weft__pb2.PopBatchesRequest.SerializeToString,
+            weft_dot_proto_dot_weft__pb2.PopBatchesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AckBatches(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weft.v1.Queue/AckBatches',
+            weft_dot_proto_dot_weft__pb2.AckBatchesRequest.SerializeToString,
+            weft_dot_proto_dot_weft__pb2.SettleBatchesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def NackBatches(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weft.v1.Queue/NackBatches',
+            weft_dot_proto_dot_weft__pb2.NackBatchesRequest.SerializeToString,
+            weft_dot_proto_dot_weft__pb2.SettleBatchesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExtendBatches(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weft.v1.Queue/ExtendBatches',
+            weft_dot_proto_dot_weft__pb2.ExtendBatchesRequest.SerializeToString,
+            weft_dot_proto_dot_weft__pb2.SettleBatchesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Produce(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/weft.v1.Queue/Produce',
+            weft_dot_proto_dot_weft__pb2.ProduceRequest.SerializeToString,
+            weft_dot_proto_dot_weft__pb2.ProduceResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Work(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/weft.v1.Queue/Work',
+            weft_dot_proto_dot_weft__pb2.WorkRequest.SerializeToString,
+            weft_dot_proto_dot_weft__pb2.WorkResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Commit(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weft.v1.Queue/Commit',
+            weft_dot_proto_dot_weft__pb2.CommitRequest.SerializeToString,
+            weft_dot_proto_dot_weft__pb2.CommitResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def Snapshot(request,
             target,
             options=(),
@@ -832,6 +1271,51 @@ class TableStub(object):
                 request_serializer=weft_dot_proto_dot_weft__pb2.CompareAndSwapRequest.SerializeToString,
                 response_deserializer=weft_dot_proto_dot_weft__pb2.CompareAndSwapResponse.FromString,
                 _registered_method=True)
+        self.Put = channel.unary_unary(
+                '/weft.v1.Table/Put',
+                request_serializer=weft_dot_proto_dot_weft__pb2.PutRequest.SerializeToString,
+                response_deserializer=weft_dot_proto_dot_weft__pb2.KeyWrittenResponse.FromString,
+                _registered_method=True)
+        self.RemoveKey = channel.unary_unary(
+                '/weft.v1.Table/RemoveKey',
+                request_serializer=weft_dot_proto_dot_weft__pb2.RemoveKeyRequest.SerializeToString,
+                response_deserializer=weft_dot_proto_dot_weft__pb2.KeyWrittenResponse.FromString,
+                _registered_method=True)
+        self.AppendKey = channel.unary_unary(
+                '/weft.v1.Table/AppendKey',
+                request_serializer=weft_dot_proto_dot_weft__pb2.AppendKeyRequest.SerializeToString,
+                response_deserializer=weft_dot_proto_dot_weft__pb2.KeyWrittenResponse.FromString,
+                _registered_method=True)
+        self.SwapKey = channel.unary_unary(
+                '/weft.v1.Table/SwapKey',
+                request_serializer=weft_dot_proto_dot_weft__pb2.SwapKeyRequest.SerializeToString,
+                response_deserializer=weft_dot_proto_dot_weft__pb2.SwapKeyResponse.FromString,
+                _registered_method=True)
+        self.InsertMany = channel.unary_unary(
+                '/weft.v1.Table/InsertMany',
+                request_serializer=weft_dot_proto_dot_weft__pb2.InsertManyRequest.SerializeToString,
+                response_deserializer=weft_dot_proto_dot_weft__pb2.KeysWrittenResponse.FromString,
+                _registered_method=True)
+        self.LookupMany = channel.unary_unary(
+                '/weft.v1.Table/LookupMany',
+                request_serializer=weft_dot_proto_dot_weft__pb2.LookupManyRequest.SerializeToString,
+                response_deserializer=weft_dot_proto_dot_weft__pb2.LookupManyResponse.FromString,
+                _registered_method=True)
+        self.RemoveMany = channel.unary_unary(
+                '/weft.v1.Table/RemoveMany',
+                request_serializer=weft_dot_proto_dot_weft__pb2.RemoveManyRequest.SerializeToString,
+                response_deserializer=weft_dot_proto_dot_weft__pb2.KeysWrittenResponse.FromString,
+                _registered_method=True)
+        self.Scan = channel.unary_unary(
+                '/weft.v1.Table/Scan',
+                request_serializer=weft_dot_proto_dot_weft__pb2.ScanRequest.SerializeToString,
+                response_deserializer=weft_dot_proto_dot_weft__pb2.ScanResponse.FromString,
+                _registered_method=True)
+        self.Watch = channel.unary_stream(
+                '/weft.v1.Table/Watch',
+                request_serializer=weft_dot_proto_dot_weft__pb2.WatchRequest.SerializeToString,
+                response_deserializer=weft_dot_proto_dot_weft__pb2.WatchResponse.FromString,
+                _registered_method=True)
 
 
 class TableServicer(object):
@@ -868,6 +1352,65 @@ class TableServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Put(self, request, context):
+        """Writes with a name, executed once however often they are sent; see WriteName.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RemoveKey(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AppendKey(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SwapKey(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def InsertMany(self, request, context):
+        """Batches: all keys of one partition are written, or none.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def LookupMany(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RemoveMany(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Scan(self, request, context):
+        """One page of keys with a prefix, in order.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Watch(self, request, context):
+        """Changes as they are committed, without end; those of one key come in their order. The first
+        response has no changes: the watch has begun.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TableServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -895,6 +1438,51 @@ def add_TableServicer_to_server(servicer, server):
                     servicer.CompareAndSwap,
                     request_deserializer=weft_dot_proto_dot_weft__pb2.CompareAndSwapRequest.FromString,
                     response_serializer=weft_dot_proto_dot_weft__pb2.CompareAndSwapResponse.SerializeToString,
+            ),
+            'Put': grpc.unary_unary_rpc_method_handler(
+                    servicer.Put,
+                    request_deserializer=weft_dot_proto_dot_weft__pb2.PutRequest.FromString,
+                    response_serializer=weft_dot_proto_dot_weft__pb2.KeyWrittenResponse.SerializeToString,
+            ),
+            'RemoveKey': grpc.unary_unary_rpc_method_handler(
+                    servicer.RemoveKey,
+                    request_deserializer=weft_dot_proto_dot_weft__pb2.RemoveKeyRequest.FromString,
+                    response_serializer=weft_dot_proto_dot_weft__pb2.KeyWrittenResponse.SerializeToString,
+            ),
+            'AppendKey': grpc.unary_unary_rpc_method_handler(
+                    servicer.AppendKey,
+                    request_deserializer=weft_dot_proto_dot_weft__pb2.AppendKeyRequest.FromString,
+                    response_serializer=weft_dot_proto_dot_weft__pb2.KeyWrittenResponse.SerializeToString,
+            ),
+            'SwapKey': grpc.unary_unary_rpc_method_handler(
+                    servicer.SwapKey,
+                    request_deserializer=weft_dot_proto_dot_weft__pb2.SwapKeyRequest.FromString,
+                    response_serializer=weft_dot_proto_dot_weft__pb2.SwapKeyResponse.SerializeToString,
+            ),
+            'InsertMany': grpc.unary_unary_rpc_method_handler(
+                    servicer.InsertMany,
+                    request_deserializer=weft_dot_proto_dot_weft__pb2.InsertManyRequest.FromString,
+                    response_serializer=weft_dot_proto_dot_weft__pb2.KeysWrittenResponse.SerializeToString,
+            ),
+            'LookupMany': grpc.unary_unary_rpc_method_handler(
+                    servicer.LookupMany,
+                    request_deserializer=weft_dot_proto_dot_weft__pb2.LookupManyRequest.FromString,
+                    response_serializer=weft_dot_proto_dot_weft__pb2.LookupManyResponse.SerializeToString,
+            ),
+            'RemoveMany': grpc.unary_unary_rpc_method_handler(
+                    servicer.RemoveMany,
+                    request_deserializer=weft_dot_proto_dot_weft__pb2.RemoveManyRequest.FromString,
+                    response_serializer=weft_dot_proto_dot_weft__pb2.KeysWrittenResponse.SerializeToString,
+            ),
+            'Scan': grpc.unary_unary_rpc_method_handler(
+                    servicer.Scan,
+                    request_deserializer=weft_dot_proto_dot_weft__pb2.ScanRequest.FromString,
+                    response_serializer=weft_dot_proto_dot_weft__pb2.ScanResponse.SerializeToString,
+            ),
+            'Watch': grpc.unary_stream_rpc_method_handler(
+                    servicer.Watch,
+                    request_deserializer=weft_dot_proto_dot_weft__pb2.WatchRequest.FromString,
+                    response_serializer=weft_dot_proto_dot_weft__pb2.WatchResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -1033,6 +1621,249 @@ class Table(object):
             '/weft.v1.Table/CompareAndSwap',
             weft_dot_proto_dot_weft__pb2.CompareAndSwapRequest.SerializeToString,
             weft_dot_proto_dot_weft__pb2.CompareAndSwapResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Put(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weft.v1.Table/Put',
+            weft_dot_proto_dot_weft__pb2.PutRequest.SerializeToString,
+            weft_dot_proto_dot_weft__pb2.KeyWrittenResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RemoveKey(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weft.v1.Table/RemoveKey',
+            weft_dot_proto_dot_weft__pb2.RemoveKeyRequest.SerializeToString,
+            weft_dot_proto_dot_weft__pb2.KeyWrittenResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AppendKey(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weft.v1.Table/AppendKey',
+            weft_dot_proto_dot_weft__pb2.AppendKeyRequest.SerializeToString,
+            weft_dot_proto_dot_weft__pb2.KeyWrittenResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SwapKey(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weft.v1.Table/SwapKey',
+            weft_dot_proto_dot_weft__pb2.SwapKeyRequest.SerializeToString,
+            weft_dot_proto_dot_weft__pb2.SwapKeyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def InsertMany(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weft.v1.Table/InsertMany',
+            weft_dot_proto_dot_weft__pb2.InsertManyRequest.SerializeToString,
+            weft_dot_proto_dot_weft__pb2.KeysWrittenResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def LookupMany(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weft.v1.Table/LookupMany',
+            weft_dot_proto_dot_weft__pb2.LookupManyRequest.SerializeToString,
+            weft_dot_proto_dot_weft__pb2.LookupManyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RemoveMany(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weft.v1.Table/RemoveMany',
+            weft_dot_proto_dot_weft__pb2.RemoveManyRequest.SerializeToString,
+            weft_dot_proto_dot_weft__pb2.KeysWrittenResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Scan(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weft.v1.Table/Scan',
+            weft_dot_proto_dot_weft__pb2.ScanRequest.SerializeToString,
+            weft_dot_proto_dot_weft__pb2.ScanResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Watch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/weft.v1.Table/Watch',
+            weft_dot_proto_dot_weft__pb2.WatchRequest.SerializeToString,
+            weft_dot_proto_dot_weft__pb2.WatchResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -1690,6 +2521,340 @@ class Stream(object):
             '/weft.v1.Stream/LastPublished',
             weft_dot_proto_dot_weft__pb2.LastPublishedRequest.SerializeToString,
             weft_dot_proto_dot_weft__pb2.LastPublishedResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+
+class TopicStub(object):
+    """Topics: a push to a topic is a push to every queue that is bound to it.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.Create = channel.unary_unary(
+                '/weft.v1.Topic/Create',
+                request_serializer=weft_dot_proto_dot_weft__pb2.CreateTopicRequest.SerializeToString,
+                response_deserializer=weft_dot_proto_dot_weft__pb2.CreateTopicResponse.FromString,
+                _registered_method=True)
+        self.Delete = channel.unary_unary(
+                '/weft.v1.Topic/Delete',
+                request_serializer=weft_dot_proto_dot_weft__pb2.DeleteTopicRequest.SerializeToString,
+                response_deserializer=weft_dot_proto_dot_weft__pb2.DeleteTopicResponse.FromString,
+                _registered_method=True)
+        self.Bind = channel.unary_unary(
+                '/weft.v1.Topic/Bind',
+                request_serializer=weft_dot_proto_dot_weft__pb2.BindRequest.SerializeToString,
+                response_deserializer=weft_dot_proto_dot_weft__pb2.BindResponse.FromString,
+                _registered_method=True)
+        self.Unbind = channel.unary_unary(
+                '/weft.v1.Topic/Unbind',
+                request_serializer=weft_dot_proto_dot_weft__pb2.UnbindRequest.SerializeToString,
+                response_deserializer=weft_dot_proto_dot_weft__pb2.UnbindResponse.FromString,
+                _registered_method=True)
+        self.List = channel.unary_unary(
+                '/weft.v1.Topic/List',
+                request_serializer=weft_dot_proto_dot_weft__pb2.ListTopicsRequest.SerializeToString,
+                response_deserializer=weft_dot_proto_dot_weft__pb2.ListTopicsResponse.FromString,
+                _registered_method=True)
+        self.Describe = channel.unary_unary(
+                '/weft.v1.Topic/Describe',
+                request_serializer=weft_dot_proto_dot_weft__pb2.DescribeTopicRequest.SerializeToString,
+                response_deserializer=weft_dot_proto_dot_weft__pb2.TopicDescription.FromString,
+                _registered_method=True)
+        self.Push = channel.unary_unary(
+                '/weft.v1.Topic/Push',
+                request_serializer=weft_dot_proto_dot_weft__pb2.PushTopicRequest.SerializeToString,
+                response_deserializer=weft_dot_proto_dot_weft__pb2.MulticastResponse.FromString,
+                _registered_method=True)
+
+
+class TopicServicer(object):
+    """Topics: a push to a topic is a push to every queue that is bound to it.
+    """
+
+    def Create(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Delete(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Bind(self, request, context):
+        """Adds a queue, or replaces the filter of a bound queue.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Unbind(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def List(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Describe(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Push(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_TopicServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'Create': grpc.unary_unary_rpc_method_handler(
+                    servicer.Create,
+                    request_deserializer=weft_dot_proto_dot_weft__pb2.CreateTopicRequest.FromString,
+                    response_serializer=weft_dot_proto_dot_weft__pb2.CreateTopicResponse.SerializeToString,
+            ),
+            'Delete': grpc.unary_unary_rpc_method_handler(
+                    servicer.Delete,
+                    request_deserializer=weft_dot_proto_dot_weft__pb2.DeleteTopicRequest.FromString,
+                    response_serializer=weft_dot_proto_dot_weft__pb2.DeleteTopicResponse.SerializeToString,
+            ),
+            'Bind': grpc.unary_unary_rpc_method_handler(
+                    servicer.Bind,
+                    request_deserializer=weft_dot_proto_dot_weft__pb2.BindRequest.FromString,
+                    response_serializer=weft_dot_proto_dot_weft__pb2.BindResponse.SerializeToString,
+            ),
+            'Unbind': grpc.unary_unary_rpc_method_handler(
+                    servicer.Unbind,
+                    request_deserializer=weft_dot_proto_dot_weft__pb2.UnbindRequest.FromString,
+                    response_serializer=weft_dot_proto_dot_weft__pb2.UnbindResponse.SerializeToString,
+            ),
+            'List': grpc.unary_unary_rpc_method_handler(
+                    servicer.List,
+                    request_deserializer=weft_dot_proto_dot_weft__pb2.ListTopicsRequest.FromString,
+                    response_serializer=weft_dot_proto_dot_weft__pb2.ListTopicsResponse.SerializeToString,
+            ),
+            'Describe': grpc.unary_unary_rpc_method_handler(
+                    servicer.Describe,
+                    request_deserializer=weft_dot_proto_dot_weft__pb2.DescribeTopicRequest.FromString,
+                    response_serializer=weft_dot_proto_dot_weft__pb2.TopicDescription.SerializeToString,
+            ),
+            'Push': grpc.unary_unary_rpc_method_handler(
+                    servicer.Push,
+                    request_deserializer=weft_dot_proto_dot_weft__pb2.PushTopicRequest.FromString,
+                    response_serializer=weft_dot_proto_dot_weft__pb2.MulticastResponse.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'weft.v1.Topic', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('weft.v1.Topic', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class Topic(object):
+    """Topics: a push to a topic is a push to every queue that is bound to it.
+    """
+
+    @staticmethod
+    def Create(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weft.v1.Topic/Create',
+            weft_dot_proto_dot_weft__pb2.CreateTopicRequest.SerializeToString,
+            weft_dot_proto_dot_weft__pb2.CreateTopicResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Delete(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weft.v1.Topic/Delete',
+            weft_dot_proto_dot_weft__pb2.DeleteTopicRequest.SerializeToString,
+            weft_dot_proto_dot_weft__pb2.DeleteTopicResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Bind(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weft.v1.Topic/Bind',
+            weft_dot_proto_dot_weft__pb2.BindRequest.SerializeToString,
+            weft_dot_proto_dot_weft__pb2.BindResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Unbind(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weft.v1.Topic/Unbind',
+            weft_dot_proto_dot_weft__pb2.UnbindRequest.SerializeToString,
+            weft_dot_proto_dot_weft__pb2.UnbindResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def List(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weft.v1.Topic/List',
+            weft_dot_proto_dot_weft__pb2.ListTopicsRequest.SerializeToString,
+            weft_dot_proto_dot_weft__pb2.ListTopicsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Describe(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weft.v1.Topic/Describe',
+            weft_dot_proto_dot_weft__pb2.DescribeTopicRequest.SerializeToString,
+            weft_dot_proto_dot_weft__pb2.TopicDescription.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Push(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weft.v1.Topic/Push',
+            weft_dot_proto_dot_weft__pb2.PushTopicRequest.SerializeToString,
+            weft_dot_proto_dot_weft__pb2.MulticastResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -6,14 +6,20 @@ malformed frame before any other code runs. Every struct is an array on the wire
 first element; new fields are only added at the end, with a default.
 
 Payload frames carry message batches as stored (see ``Payload``): the node does not decode a payload
-on the way in or out unless a pop takes a part of a batch. ``Push`` and ``StageBatch`` have exactly
-one payload frame, ``Popped`` and ``Peeked`` have one per leased range, every other verb has none.
+on the way in or out unless a pop takes a part of a batch, or a topic filters by headers. ``Push``,
+``Multicast``, ``PushTopic``, ``StageBatch`` and two requests of multicasts between nodes have
+exactly one payload frame, ``Popped`` and ``Peeked`` have one per leased range, every other verb has
+none.
 
 | module                  | structs                                                      |
 |-------------------------|--------------------------------------------------------------|
-| ``queue_messages``      | push, pop, peek, ack, nack, extend, cancel, where            |
+| ``queue_messages``      | push, pop, peek, ack, nack, move, extend, cancel, where      |
+| ``topic_messages``      | multicast, topics                                            |
+| ``multicast_messages``  | multicasts to several ordered queues, between nodes          |
 | ``admin_messages``      | create, update, delete, list, describe, purge, redrive       |
 | ``backup_messages``     | snapshot, restore                                            |
+| ``commit_messages``     | commit, and the deliveries of its effects                    |
+| ``graph_messages``      | messages that wait for others                                |
 | ``table_messages``      | the hash table                                               |
 | ``cluster_messages``    | members, view, status                                        |
 | ``recovery_messages``   | recovery from lost disks                                     |
@@ -37,13 +43,17 @@ from weft.transport.zmtp import Frame as Frame
 from .admin_messages import *  # noqa: F403
 from .backup_messages import *  # noqa: F403
 from .cluster_messages import *  # noqa: F403
+from .commit_messages import *  # noqa: F403
+from .graph_messages import *  # noqa: F403
 from .member_info import *  # noqa: F403
+from .multicast_messages import *  # noqa: F403
 from .queue_messages import *  # noqa: F403
 from .queue_messages import Payload, PayloadViews
 from .recovery_messages import *  # noqa: F403
 from .request import *  # noqa: F403
 from .request import Answer, Request
 from .table_messages import *  # noqa: F403
+from .topic_messages import *  # noqa: F403
 from .verbs import ANSWERS, VERBS
 
 # A type checker cannot read the table, and sees the base class.

@@ -1,7 +1,7 @@
-"""What Spark looks for: a package named `pyspark_*` with a class `DefaultSource`.
+"""Entry point for Spark, which searches packages named `pyspark_*` for a class `DefaultSource`.
 
-Every Spark session that uses any Python data source imports this, so it must cost next to nothing:
-everything else is loaded when `format("weft")` is really used.
+Every Spark session with any Python data source imports this package, so the import must be cheap:
+`weft.spark` is loaded on the first use of `format("weft")`.
 """
 
 from __future__ import annotations
@@ -12,4 +12,4 @@ __all__ = ["DefaultSource"]
 
 
 class DefaultSource(WeftDataSource):
-    """`format("weft")`."""
+    """The data source behind `format("weft")`."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.errors import InvalidArgument
-from weft.limits import MIB, QUEUES_MAX, SECOND_MS, check_range
+from weft.limits import MIB, QUEUES_MAX, SECOND_MS, check_queue_name, check_range, check_zone
 
 from .address import PORT_MAX, Address
 
@@ -33,6 +33,8 @@ CALLS_MAX = 100_000
 RATE_MAX = 1 << 40
 #: Waking a sleeping thread takes less.
 AWAKE_US_MAX = 10_000
+#: Below, a request exceeds a period; above, clients that wait for two rounds give the node up.
+SHARE_PERIOD_US = (500, 100_000)
 GRACE_MS_MAX = 600 * SECOND_MS
 #: As in the engine: a lease takes about 400 bytes.
 IN_FLIGHT_MAX = 1_000_000
@@ -54,7 +56,7 @@ def _setting(default: Any, help_text: str, choices: tuple[str, ...] = ()) -> Any
 class Config:
     """All settings of a node. There are no others."""
 
-    data: str = _setting(".weft", "Directory for this node's data; made if it is not there.")
+    data: str = _setting(".weft", "Directory for this node's data; created if it does not exist.")
     listen: str = _setting("127.0.0.1:7700", "HOST:PORT of the gRPC API; port 0: any free port.")
     zmq_listen: str = _setting(
         "", "HOST:PORT of the ZeroMQ data path; empty: the host of --listen, its port plus one."
@@ -66,7 +68,7 @@ class Config:
         "", "HOST:PORT for the other nodes; empty: the host of --listen, its port plus three."
     )
     advertise: str = _setting(
-        "", "Host that clients and nodes are told to connect to; empty: the host of --listen."
+        "", "Host by which clients and nodes reach this node; empty: the host of --listen."
     )
     join: str = _setting(
         "", "HOST:PORT,... of gRPC, any members of the cluster to join; empty: found one."
@@ -75,27 +77,37 @@ class Config:
         "", "File with a token that grants admin:*, shown to the members that are to be joined."
     )
     witness: bool = _setting(
-        False, "Have a vote and hold no data: the third vote of a cluster of two."
+        False, "Vote and hold no data: the third vote of a cluster of two data nodes."
+    )
+    zone: str = _setting(
+        "",
+        "Name of this node's zone (a data centre, a rack): consumers of stochastic queues with"
+        " access near probe nodes of their own zone first.",
     )
     learners: int = _setting(
         -1,
-        "Copies of each partition besides the two that a push waits for; for the node that founds a"
-        f" cluster. -1: as the cluster was made, {LEARNERS_DEFAULT} for a new one.",
+        "Copies of each partition besides the two that a push waits for; set on the node that"
+        f" founds a cluster. -1: keep the cluster's number, {LEARNERS_DEFAULT} for a new cluster.",
     )
     durability: str = _setting(
-        "disk", "When a push is acknowledged: after fsync, or in the page cache.", ("disk", "os")
+        "disk", "Acknowledge a push after fsync (disk) or from the page cache (os).", ("disk", "os")
     )
     reserve_bytes: int = _setting(
         256 * MIB, "Free disk space below which pushes are refused; acks still work."
     )
     cache_bytes: int = _setting(64 * MIB, "Memory for the bodies of waiting messages.")
+    grpc_server: str = _setting(
+        "native",
+        "The gRPC server: the node's own thread (native), or grpcio in threads of its own.",
+        ("native", "grpcio"),
+    )
     calls_max: int = _setting(10_000, "gRPC calls under way at most; more are refused.")
     connections_max: int = _setting(
         8_000, "Connections at most, for gRPC and for the data path each; more are closed."
     )
     queues_max: int = _setting(QUEUES_MAX, "Queues of the cluster at most.")
     bytes_max: int = _setting(
-        0, "Bytes of messages in the queues of this node at most; 0: as the disk has room."
+        0, "Maximum bytes of messages in the queues of this node; 0: limited by the disk."
     )
     push_rate_max: int = _setting(0, "Messages pushed to this node in a second; 0: no limit.")
     in_flight_max: int = _setting(
@@ -110,7 +122,13 @@ class Config:
         "Microseconds that the node waits awake for a caller that it has just answered; 0: never.",
     )
     grace_ms: int = _setting(
-        5 * SECOND_MS, "Time for calls under way to finish when the node is told to stop."
+        5 * SECOND_MS, "Milliseconds for calls in flight to finish after SIGTERM or Ctrl-C."
+    )
+    share_period_us: int = _setting(
+        2_500,
+        "Microseconds over which shares of queues hold: while queues compete, a round of the node"
+        " lasts about as long. Shorter: other queues wait less for a flood; longer: more requests"
+        " in one write.",
     )
     tls_cert: str = _setting(
         "", "PEM file: this node's certificate, for gRPC and HTTP; encrypts the data path, too."
@@ -125,9 +143,12 @@ class Config:
     )
     tls_ca: str = _setting("", "The older name for tls_trust_ca and tls_client_ca in one.")
     tokens: str = _setting(
-        "", "File of tokens, made by `weft token`; callers must show one. Empty: nobody is asked."
+        "", "File of tokens, from `weft token`; callers must present one. Empty: no token needed."
     )
     insecure: bool = _setting(False, "Allow listening beyond this machine without TLS and tokens.")
+    monitor_queue: str = _setting(
+        "", "Queue into which this node pushes its figures once a second; empty: none."
+    )
     log_level: str = _setting(
         "info", "The least important log lines to write.", ("debug", "info", "warning", "error")
     )
@@ -153,6 +174,11 @@ class Config:
         check_range("learners", self.learners, -1, LEARNERS_MAX)
         check_range("awake_us", self.awake_us, 0, AWAKE_US_MAX)
         check_range("grace_ms", self.grace_ms, 0, GRACE_MS_MAX)
+        low, high = SHARE_PERIOD_US
+        check_range("share_period_us", self.share_period_us, low, high)
+        check_zone(self.zone)
+        if self.monitor_queue:
+            self._validate_monitor()
         self._validate_addresses()
         self._validate_security()
         self._validate_join()
@@ -162,11 +188,11 @@ class Config:
             raise InvalidArgument("tls_cert and tls_key go together: set both or none")
         for name in ("tls_trust_ca", "tls_client_ca", "tls_ca"):
             if getattr(self, name) and not self.tls_cert:
-                raise InvalidArgument(f"{name} needs tls_cert and tls_key: it is about TLS")
+                raise InvalidArgument(f"{name} requires tls_cert and tls_key: it configures TLS")
         if self.tls_ca and (self.tls_trust_ca or self.tls_client_ca):
             raise InvalidArgument(
-                "tls_ca means tls_trust_ca and tls_client_ca in one: use tls_ca or the other two. "
-                "To trust an authority and not ask clients for certificates, set tls_trust_ca alone"
+                "tls_ca sets both tls_trust_ca and tls_client_ca: use tls_ca or the other two. To "
+                "trust an authority without requiring client certificates, set only tls_trust_ca"
             )
         missing = [name for name in ("tls_cert", "tokens") if not getattr(self, name)]
         for name, address in (
@@ -176,10 +202,15 @@ class Config:
         ):
             if not address.is_loopback and missing and not self.insecure:
                 raise InvalidArgument(
-                    f"{name} {address} can be reached from other machines, without "
-                    f"{' and '.join(missing)} anyone there could read and delete every queue: set "
-                    "them, listen on 127.0.0.1, or set insecure if the network itself is trusted"
+                    f"{name} {address} can be reached from other machines, and without "
+                    f"{' and '.join(missing)} any program there can read and delete every queue: "
+                    "set them, listen on 127.0.0.1, or set insecure if the network is trusted"
                 )
+
+    def _validate_monitor(self) -> None:
+        check_queue_name(self.monitor_queue)
+        if self.witness:
+            raise InvalidArgument("monitor_queue needs a node with data: a witness has no queues")
 
     def _validate_addresses(self) -> None:
         taken = {self.grpc_address: "listen"}
@@ -207,7 +238,7 @@ class Config:
                 if address.host in WILDCARDS:
                     raise InvalidArgument(
                         f"advertise must be set: other nodes cannot connect to {address.host}. "
-                        "Give the name or the address by which they reach this machine"
+                        "Set the name or the address by which they reach this machine"
                     )
 
     @property
@@ -245,7 +276,9 @@ class Config:
     def _beside(self, name: str, after: int) -> Address:
         host, port = self.grpc_address
         if port + after > PORT_MAX:
-            raise InvalidArgument(f"{name} must be set: there is no port {port + after}")
+            raise InvalidArgument(
+                f"{name} must be set: its default, port {port + after}, is above {PORT_MAX}"
+            )
         return Address(host, port + after if port else 0)
 
     @property
@@ -305,7 +338,7 @@ def _read(file: str) -> dict[str, Any]:
     if unknown:
         known = ", ".join(FIELDS)
         raise InvalidArgument(
-            f"config file {file}: no setting is called {unknown[0]!r}; there are {known}"
+            f"config file {file}: unknown setting {unknown[0]!r}; the settings are {known}"
         )
     return values
 

@@ -8,6 +8,7 @@ survives as after a crash.
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
@@ -33,7 +34,9 @@ from .config import Config
 from .edges import connection_counts
 from .edges.grpc_edge import GrpcEdge
 from .edges.http_edge import HttpEdge
+from .edges.native_grpc_edge import NativeGrpcEdge
 from .node.cluster_join import ClusterJoin, open_directory
+from .node.monitor_publisher import MonitorPublisher
 from .node.node import Node
 from .observability.health import DRAINING, SERVING, Health
 from .observability.log import configure, fields
@@ -52,6 +55,10 @@ FILES_OF_A_NODE: Final = 1024
 #: interpreter between its two syncs and its end, while the node's thread works on: the 5 ms that
 #: Python sets by default are longer than the whole write.
 SWITCH_S: Final = 0.0002
+#: Objects made, less those freed, before the cyclic garbage collector looks for garbage among the
+#: young ones. Finished calls are no cycles, so nearly everything is freed without the collector;
+#: Python's default of 700 made it take 7 % of a busy node's time.
+YOUNG_OBJECTS_MAX: Final = 20_000
 EXIT_STOPPED: Final = 0
 EXIT_REFUSED: Final = 1
 EXIT_FAILED: Final = 3
@@ -85,18 +92,23 @@ def serve(config: Config) -> int:
 def _serve_directory(config: Config, directory: DataDirectory, ends: _Ends) -> int:
     access = Access(TokenFile(config.tokens)) if config.tokens else None
     certificates = Certificates(config) if config.tls_cert else None
-    credentials = certificates.grpc_credentials() if certificates is not None else None
     audit = Audit(config.audit_path, directory.node)
     _raise_files_limit(config)
+    _warn(config, directory)
     sys.setswitchinterval(SWITCH_S)
+    gc.set_threshold(YOUNG_OBJECTS_MAX)
     store = directory.open_store()
     try:
         node = Node(config, directory, store, access, audit)
-        edge = GrpcEdge(config, node, access, credentials, audit)
+        edge = _grpc_edge(config, node, access, certificates, audit)
         health = Health(node)
         watched: dict[str, int] = {}
         metrics = Metrics(
-            node.round_times, node.fsync_times, edge.calls, lambda: connection_counts.count(watched)
+            node.round_times,
+            node.fsync_times,
+            edge.calls,
+            lambda: connection_counts.count(watched),
+            lambda: node.convoy_times,
         )
         http_edge = HttpEdge(config.http_address, health, metrics, access, certificates)
         try:
@@ -104,18 +116,22 @@ def _serve_directory(config: Config, directory: DataDirectory, ends: _Ends) -> i
             http = config.advertised(http_edge.start())
             # The node starts before the gRPC edge, so that the first call finds the node.
             node.start(on_end=lambda: ends.put("the node ended"))
+            gc.freeze()  # modules and what the node has recovered: no garbage is among them
             grpc = config.advertised(edge.start(on_bound=partial(_tell, config, node)))
             zmq = config.advertised(node.zmq_address)
             watched.update(grpc=grpc.port, zmq=zmq.port, http=http.port)
             join = ClusterJoin(config, directory, grpc, zmq)
             addresses = {"grpc": grpc, "zmq": zmq, "http": http}
-            with _joined(join, node, ends), _address_file(directory, **addresses):
-                _greet(config, directory, **addresses)
-                health.phase = SERVING
-                reason = ends.get()
-                health.phase = DRAINING
-                log.info("stopping", extra=fields(reason=reason))
-                edge.stop(config.grace_ms / 1000)  # quick after a failure: all calls are answered
+            with _joined(join, node, ends):
+                _greet(config, directory, **addresses)  # before the file that says it serves
+                with _address_file(directory, **addresses):
+                    health.phase = SERVING
+                    with _monitored(config, node):
+                        reason = ends.get()
+                    health.phase = DRAINING
+                    log.info("stopping", extra=fields(reason=reason))
+                    # Quick after a failure: all calls are answered.
+                    edge.stop(config.grace_ms / 1000)
             if join.refusal is not None:
                 raise join.refusal
         except ShuttingDown as stopped:  # before the node was a member
@@ -128,6 +144,33 @@ def _serve_directory(config: Config, directory: DataDirectory, ends: _Ends) -> i
     finally:
         store.close()
         audit.close()
+
+
+def _grpc_edge(
+    config: Config,
+    node: Node,
+    access: Access | None,
+    certificates: Certificates | None,
+    audit: Audit,
+) -> GrpcEdge | NativeGrpcEdge:
+    if config.grpc_server == "native":
+        return NativeGrpcEdge(config, node, access, certificates, audit)
+    credentials = certificates.grpc_credentials() if certificates is not None else None
+    return GrpcEdge(config, node, access, credentials, audit, node.batch_names)
+
+
+@contextmanager
+def _monitored(config: Config, node: Node) -> Iterator[None]:
+    """Publishes the node's figures into the monitor queue, if there is one."""
+    if not config.monitor_queue:
+        yield
+        return
+    publisher = MonitorPublisher(node, config.monitor_queue)
+    publisher.start()
+    try:
+        yield
+    finally:
+        publisher.stop()
 
 
 def _raise_files_limit(config: Config) -> None:
@@ -168,10 +211,10 @@ def _outcome(failure: Exception | None) -> int:
     if failure is None:
         log.info("stopped")
         return EXIT_STOPPED
-    print(f"weft serve: the node ended, because it failed: {failure}", file=sys.stderr)
+    print(f"weft serve: the node failed and ended: {failure}", file=sys.stderr)
     if not isinstance(failure, StoreDamaged):
         print(
-            "Everything that was acknowledged is kept. Mend the cause, then start the node again.",
+            "All acknowledged messages are kept. Fix the cause, then start the node again.",
             file=sys.stderr,
         )
     return EXIT_FAILED
@@ -221,23 +264,22 @@ def _greet(config: Config, directory: DataDirectory, **addresses: Address) -> No
             **{name: str(address) for name, address in addresses.items()},
         ),
     )
-    if config.durability == "os":
-        log.warning("durability is os: a power cut loses the last moments of acknowledged pushes")
-    if config.insecure and not config.tokens:
-        log.warning("insecure: whoever reaches these ports can read and delete every queue")
-    elif config.insecure:
-        log.warning("insecure: what is not encrypted, tokens too, can be read on the way")
-    _warn_of_readers(directory)
     if config.log_format == "text":
         print(_welcome(config, directory, **addresses), flush=True)
 
 
-def _warn_of_readers(directory: DataDirectory) -> None:
-    """Warns if other users can read the data directory: messages are on disk in the clear. The mode
-    stays: an operator may have opened the directory on purpose, to a group that takes copies."""
+def _warn(config: Config, directory: DataDirectory) -> None:
+    """Logs the risks of the settings, before a client can reach the node."""
+    if config.durability == "os":
+        log.warning("durability is os: a power failure loses the latest acknowledged pushes")
+    if config.insecure and not config.tokens:
+        log.warning("insecure: any client that reaches these ports can read and delete every queue")
+    elif config.insecure:
+        log.warning("insecure: without TLS, messages and tokens are readable on the network")
+    # The mode stays: an operator may have opened the directory on purpose, to a group that copies.
     if directory.mode & 0o077:
         log.warning(
-            "other users may look into the data directory: run chmod 700 on it",
+            "other users can read the data directory: run chmod 700 on it",
             extra=fields(data=directory.path, mode=f"{directory.mode:04o}"),
         )
 

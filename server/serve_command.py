@@ -43,10 +43,16 @@ def _flags(command: Callable[..., None]) -> Callable[..., None]:
     help="TOML file with settings, named as the flags with _ for -. [WEFT_CONFIG]",
 )
 def serve(file: str | None, **flags: Any) -> None:
-    """Runs one node until it is told to stop (SIGTERM, Ctrl-C).
+    """Run one node until SIGTERM or Ctrl-C.
 
-    A flag wins over the environment, the environment over the file. Exit code 0 after a stop,
-    1 when the node could not start, 2 for a wrong setting, 3 when its disk failed.
+    Flags take precedence over environment variables, and those over the file. Exit code 0: stopped;
+    1: the node could not start; 2: invalid setting; 3: the disk failed.
+
+    \b
+    Examples:
+      weft serve
+      weft serve --data /var/lib/weft --listen 127.0.0.1:7800
+      weft serve --config /etc/weft.toml
     """
     given = {name: value for name, value in flags.items() if value is not None}
     try:

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from .lag import Lag, LagListener
+    from .worker_gang import workers
 
-__all__ = ["Lag", "LagListener", "register"]
+__all__ = ["Lag", "LagListener", "register", "workers"]
 
 
 def register(spark: SparkSession) -> None:
@@ -29,4 +30,8 @@ def __getattr__(name: str) -> Any:
         from . import lag
 
         return getattr(lag, name)
+    if name == "workers":
+        from .worker_gang import workers
+
+        return workers
     raise AttributeError(f"module 'weft.spark' has no attribute {name!r}")

@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from weft import limits
-from weft.client.consumer.message import Message
+from weft.client.consumer.sync_message import Message
 from weft.errors import TooLarge
 
 from .arrow import Messages, Run, arrow_schema, record_batch
@@ -43,9 +43,9 @@ class WeftBatchReader(DataSourceReader):
         waiting = min(before, queue.stats().ready)
         if len(found) < min(waiting, options.messages or waiting):
             raise TooLarge(
-                f"{waiting} messages of {options.queue} wait and a snapshot shows {len(found)} of "
-                f"them: give the option maxMessages={len(found)} to see the next so many, or take "
-                "them all as a stream with trigger(availableNow=True)"
+                f"{waiting} messages of {options.queue} wait, and a snapshot has at most "
+                f"{len(found)} of them: set the option maxMessages={len(found)} to read that many, "
+                "or read all of them as a stream with trigger(availableNow=True)"
             )
         if found:
             yield record_batch(options.queue, _columns(found), 0, arrow_schema(self._schema))

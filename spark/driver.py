@@ -68,8 +68,8 @@ class Driver:
             self.subscription.ack_through(number, skip_lost=offset.begin is not None)
         except ReservationLost as error:
             self._lost(
-                f"reservation {number} or one before it was given back before it was acked: "
-                f"its messages come again ({error.message})"
+                f"reservation {number} or an earlier one was returned before its ack: the messages "
+                f"are delivered again ({error.message})"
             )
             self.subscription.ack_through(number, skip_lost=True)
         self.acked_through = number
@@ -81,7 +81,7 @@ class Driver:
             try:
                 yield self.subscription.describe(number)
             except (InvalidArgument, ReservationLost) as error:  # acked or unknown; given back
-                self._lost(f"reservation {number} is in the checkpoint and is gone: {error}")
+                self._lost(f"reservation {number} of the checkpoint no longer exists: {error}")
 
     # --- inside -----------------------------------------------------------------------------
 
@@ -94,8 +94,8 @@ class Driver:
         name = self._options.subscription
         if number > self._reserved_through:
             why = (
-                f"the checkpoint is at reservation {number} and subscription {name} has come to "
-                f"{self._reserved_through}: it was deleted and made anew"
+                f"the checkpoint is at reservation {number}, and subscription {name} is at "
+                f"{self._reserved_through}: the subscription was deleted and created again"
             )
         else:
             why = (
@@ -161,11 +161,11 @@ class Driver:
     def _lost(self, why: str) -> None:
         if self._options.fail_on_data_loss:
             raise ReservationLost(
-                f"{why}. The query stops because failOnDataLoss is true; with false it goes on "
-                "with what the subscription has"
+                f"{why}. The query stops because failOnDataLoss is true; with false it continues "
+                "with the messages of the subscription"
             )
         if why not in self._told:
-            log.warning("%s; failOnDataLoss is false: going on", why)
+            log.warning("%s; failOnDataLoss is false: the query continues", why)
         self._told = {why}
 
 

@@ -25,8 +25,8 @@ class Offset:
         known = said.keys() <= {"r", "from"}
         if not known or not isinstance(number, int) or not isinstance(begin, int | None):
             raise InvalidArgument(
-                f"the checkpoint holds an offset that is not weft's: {said}. A query that read "
-                "something else needs a new checkpointLocation"
+                f"the checkpoint has an offset of another source: {said}. A query that read "
+                "another source needs a new checkpointLocation"
             )
         return cls(number, begin)
 

@@ -98,10 +98,10 @@ def _name(name: str, value: str) -> str:
 def _starting(name: str, value: str) -> str:
     if value.strip().lower() != "earliest":
         raise InvalidArgument(
-            f"option {name}={value[:80]!r}: a queue has no past to start from. What was acked is "
-            "gone, what waits is delivered oldest first, and where a query goes on is known to its "
-            "checkpoint and its subscription. Leave the option out (or say earliest); to skip what "
-            "waits, purge the queue"
+            f"option {name}={value[:80]!r}: a queue has no past to start from. Acked messages are "
+            "deleted, waiting messages are delivered oldest first, and the checkpoint and the "
+            "subscription have the position of a query. Leave the option out, or set earliest; to "
+            "skip waiting messages, purge the queue"
         )
     return "earliest"
 
@@ -135,7 +135,7 @@ OPTIONS: Final = (
     Option("maxMessages", Use.BATCH_READ, _whole(1, limits.POP_COUNT_MAX),
            f"{limits.POP_COUNT_MAX:,}", "messages in the snapshot: the next so many"),
     Option("queue", WRITE, _name, "required (or `topic`)", "the queue to write to"),
-    Option("topic", WRITE, _name, "", "the same as `queue`, by Kafka's name"),
+    Option("topic", WRITE, _name, "", "a topic, if delivery=at-least-once; else as `queue`"),
     Option("delivery", WRITE, _one_of("exactly-once", "at-least-once"), "exactly-once",
            "whether rows are staged and published together, or pushed as they come"),
     Option("txnAppId", WRITE, _name, "the query's id",
@@ -159,7 +159,7 @@ _HINTS: Final = {
     "bootstrap.servers": "it is `servers` here",
     "subscribepattern": "a query reads one queue: use one stream for each, and union them",
     "assign": "a query reads a whole queue: use `subscribe`",
-    "endingoffsets": "a batch read shows what waits now; `maxMessages` bounds it",
+    "endingoffsets": "a batch read returns the messages that wait now; `maxMessages` limits it",
     "startingtimestamp": "a queue has no past to start from",
     "startingoffsetsbytimestamp": "a queue has no past to start from",
     "mintriggerdelay": "use a trigger",
@@ -182,7 +182,7 @@ class Options:
             elif key not in _SPARKS:
                 raise _unknown(name)
         if ("tlsclientcert" in self._values) != ("tlsclientkey" in self._values):
-            raise InvalidArgument("options tlsClientCert and tlsClientKey go together: give both")
+            raise InvalidArgument("options tlsClientCert and tlsClientKey go together: set both")
         if "tlsclientcert" in self._values and "tls" not in self._values:
             raise InvalidArgument("option tlsClientCert needs option tls: a file, or system")
 
@@ -216,7 +216,7 @@ def _unknown(name: str) -> InvalidArgument:
     if hint is None:
         near = get_close_matches(name.lower(), _BY_KEY, 1)
         names = ", ".join(option.name for option in OPTIONS)
-        hint = f"did you mean {_BY_KEY[near[0]].name}?" if near else f"there are {names}"
+        hint = f"did you mean {_BY_KEY[near[0]].name}?" if near else f"the options are {names}"
     return InvalidArgument(f"option {name} is not one of weft's: {hint}")
 
 
@@ -274,23 +274,26 @@ class Write:
     exactly_once: bool
     app: str | None
     version: int | None
+    #: `queue` is from the option topic, and may be a topic of Weft.
+    by_topic: bool = False
 
     @classmethod
     def of(cls, options: Options, use: Use) -> Write:
         options.check(use)
         queue, topic = options.get("queue"), options.get("topic")
         if queue and topic and queue != topic:
-            raise InvalidArgument("options queue and topic name different queues: give one")
+            raise InvalidArgument("options queue and topic name different queues: set one of them")
         app, version = options.get("txnAppId"), options.get("txnVersion")
         exactly_once = options.get("delivery", "exactly-once") == "exactly-once"
         if not exactly_once and app is not None:
             raise InvalidArgument("option txnAppId has no meaning with delivery=at-least-once")
         if use is Use.BATCH_WRITE and (app is None) != (version is None):
-            raise InvalidArgument("options txnAppId and txnVersion go together: give both")
+            raise InvalidArgument("options txnAppId and txnVersion go together: set both")
         return cls(
             options.access,
             queue or topic or options.need("queue", "it names the queue to write to"),
             exactly_once,
             app,
             version,
+            topic is not None,
         )

@@ -14,7 +14,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
-from weft.errors import UsageError
+from weft.client.producer.sync_topic import Topic
+from weft.client.sync_queue import Queue
+from weft.errors import TopicNotFound, UsageError
 
 from .arrow import written
 from .options import Write
@@ -40,14 +42,28 @@ class StagedRows(WriterCommitMessage):
 
 
 def push(write: Write, rows: Iterable[pa.RecordBatch]) -> StagedRows:
-    queue = write.access.client().queue(write.queue)
+    target = _target(write)
     count = 0
     for batch in rows:
         if batch.num_rows:
             columns = written(batch)
-            queue.push_many(columns.bodies, headers=columns.headers, keys=columns.keys)
+            target.push_many(columns.bodies, headers=columns.headers, keys=columns.keys)
             count += batch.num_rows
     return StagedRows(count)
+
+
+def _target(write: Write) -> Queue | Topic:
+    """The queue or the topic; no queue has the name of a topic."""
+    client = write.access.client()
+    if write.by_topic:
+        topic = client.topic(write.queue)
+        try:
+            topic.describe()
+        except TopicNotFound:
+            pass
+        else:
+            return topic
+    return client.queue(write.queue)
 
 
 def stage(
@@ -87,5 +103,5 @@ def publish(write: Write, staged: Sequence[Staged]) -> None:
     if not done.already and done.messages != count:
         raise UsageError(
             f"batch {number} of {app} has {count} messages and {done.messages} were published: "
-            "somebody has meddled with its stages"
+            "another process has changed the stages of the batch"
         )

@@ -58,7 +58,7 @@ def check_read(asked: StructType) -> None:
                 f"{field.dataType.simpleString()}: cast it after reading"
             )
     if not asked.fields:
-        raise InvalidArgument("the schema has no column: ask for one at least")
+        raise InvalidArgument("the schema has no column: select at least one")
 
 
 def check_written(schema: StructType) -> None:
@@ -82,7 +82,7 @@ def check_written(schema: StructType) -> None:
             )
     if "value" not in schema.names:
         raise InvalidArgument(
-            "there is no column value: it becomes the body, as in "
+            "the column value is missing: it becomes the body, as in "
             ".selectExpr('to_json(struct(*)) AS value')"
         )
 

@@ -33,10 +33,10 @@ class WeftStreamWriter(DataSourceStreamArrowWriter):
         task = Task.here()
         app = options.app or task.query
         if app is None or task.batch is None:
-            missing = "which batch" if app else "which query"
+            missing = "batch" if app else "query"
             raise UsageError(
-                f"this Spark does not tell a task {missing} it belongs to: "
-                + ("use delivery=at-least-once" if app else "give the option txnAppId")
+                f"this version of Spark does not pass the id of the {missing} to tasks: "
+                + ("use delivery=at-least-once" if app else "set the option txnAppId")
             )
         last = options.access.client().last_published(options.queue, app)
         if last is None or last < task.batch:
@@ -61,7 +61,7 @@ class WeftStreamWriter(DataSourceStreamArrowWriter):
 def _rewound(queue: str, app: str, last: int, batch: int) -> UsageError:
     """Error for an older batch: Spark repeats only its last batch; skipping would lose rows."""
     return UsageError(
-        f"batch {batch} is to be written to {queue}, and batch {last} of {app} is published: the "
-        "checkpoint is new, or older than what was published. Use another txnAppId for a new "
-        "checkpoint; for a restored one, bring back the newest"
+        f"batch {batch} cannot be written to {queue}, because batch {last} of {app} is published: "
+        "the checkpoint is new, or older than the last publish. Use another txnAppId for a new "
+        "checkpoint, or restore the newest checkpoint"
     )

@@ -2,8 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import signal
+from collections.abc import Iterator
+
+import pytest
 
 # A shell that starts the tests in the background ignores SIGINT, and every process started from
 # here would inherit that; tests that interrupt a command need the default handler.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def same_servers() -> Iterator[None]:
+    """`weft worker` and `weft provision` name the servers for their children in the environment;
+    run in this process, they would name them for later tests, too."""
+    before = os.environ.get("WEFT_SERVERS")
+    yield
+    if before is None:
+        os.environ.pop("WEFT_SERVERS", None)
+    else:
+        os.environ["WEFT_SERVERS"] = before

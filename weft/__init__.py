@@ -12,12 +12,16 @@ from typing import TYPE_CHECKING, Any
 from weft.errors import (
     AlreadySettled,
     BackupDamaged,
+    BlockLost,
     Busy,
+    CallerGone,
+    CallTimedOut,
     ConnectionLost,
     DeadlineExceeded,
     Fenced,
     GatewayFailed,
     InvalidArgument,
+    JobFailed,
     LeaseLost,
     MessageLeased,
     MissingExtra,
@@ -33,6 +37,7 @@ from weft.errors import (
     RankLost,
     RateLimited,
     Refused,
+    ReplyQueueLost,
     ReservationLost,
     ShuttingDown,
     StorageError,
@@ -41,27 +46,39 @@ from weft.errors import (
     StoreLocked,
     StoreVersion,
     SubscriptionNotFound,
+    TaskCancelled,
+    TaskFailed,
+    TaskTimedOut,
     TlsError,
     TooLarge,
+    TopicNotFound,
     Unauthenticated,
     Unavailable,
+    UpstreamFailed,
     UsageError,
+    VersionMismatch,
     WeftError,
+    WorkerLost,
 )
 from weft.ids import MessageId
 
 if TYPE_CHECKING:
-    from weft import aio
-    from weft.client.consumer.message import Message
+    from weft import aio, tasks
     from weft.client.consumer.sync_consumer import Consumer
+    from weft.client.consumer.sync_message import Message
+    from weft.client.kv_entry import KvChange, KvEntry, KvPage
     from weft.client.pipeline.reservation import Reservation, ReservedBatch, Slice
     from weft.client.pipeline.stage import Published
     from weft.client.pipeline.subscription import SubscriptionStats
     from weft.client.pipeline.sync_subscription import Stage, Subscription
     from weft.client.producer.sync_producer import Producer
+    from weft.client.producer.sync_topic import Topic
+    from weft.client.reply_queue import CallAnswer
     from weft.client.stats import QueueStats
     from weft.client.sync_client import Client, connect
     from weft.client.sync_queue import Queue
+    from weft.client.transaction.effects import lots
+    from weft.client.transaction.sync_transaction import Transaction
     from weft.client.transport.credentials import Tls
     from weft.client.worker.retry_policy import Reject, Retry, RetryLater, expo
     from weft.client.worker.sync_worker import Worker
@@ -72,7 +89,11 @@ if TYPE_CHECKING:
 __all__ = [
     "AlreadySettled",
     "BackupDamaged",
+    "BlockLost",
     "Busy",
+    "CallAnswer",
+    "CallTimedOut",
+    "CallerGone",
     "Client",
     "ConnectionLost",
     "Consumer",
@@ -80,6 +101,10 @@ __all__ = [
     "Fenced",
     "GatewayFailed",
     "InvalidArgument",
+    "JobFailed",
+    "KvChange",
+    "KvEntry",
+    "KvPage",
     "LeaseLost",
     "Message",
     "MessageId",
@@ -102,6 +127,7 @@ __all__ = [
     "RateLimited",
     "Refused",
     "Reject",
+    "ReplyQueueLost",
     "Reservation",
     "ReservationLost",
     "ReservedBatch",
@@ -118,26 +144,41 @@ __all__ = [
     "Subscription",
     "SubscriptionNotFound",
     "SubscriptionStats",
+    "TaskCancelled",
+    "TaskFailed",
+    "TaskTimedOut",
     "Tls",
     "TlsError",
     "TooLarge",
+    "Topic",
+    "TopicNotFound",
+    "Transaction",
     "Unauthenticated",
     "Unavailable",
+    "UpstreamFailed",
     "UsageError",
+    "VersionMismatch",
     "WeftError",
     "Worker",
+    "WorkerLost",
     "WorkerStats",
     "__version__",
     "aio",
     "connect",
     "expo",
+    "lots",
+    "tasks",
 ]
 
 #: The modules of the names that are loaded on first use.
 _LAZY = {
+    "CallAnswer": "weft.client.reply_queue",
     "Client": "weft.client.sync_client",
     "Consumer": "weft.client.consumer.sync_consumer",
-    "Message": "weft.client.consumer.message",
+    "KvChange": "weft.client.kv_entry",
+    "KvEntry": "weft.client.kv_entry",
+    "KvPage": "weft.client.kv_entry",
+    "Message": "weft.client.consumer.sync_message",
     "Producer": "weft.client.producer.sync_producer",
     "Queue": "weft.client.sync_queue",
     "QueueStats": "weft.client.stats",
@@ -148,11 +189,14 @@ _LAZY = {
     "Stage": "weft.client.pipeline.sync_subscription",
     "Subscription": "weft.client.pipeline.sync_subscription",
     "SubscriptionStats": "weft.client.pipeline.subscription",
+    "Topic": "weft.client.producer.sync_topic",
     "Tls": "weft.client.transport.credentials",
+    "Transaction": "weft.client.transaction.sync_transaction",
     "Reject": "weft.client.worker.retry_policy",
     "Retry": "weft.client.worker.retry_policy",
     "RetryLater": "weft.client.worker.retry_policy",
     "expo": "weft.client.worker.retry_policy",
+    "lots": "weft.client.transaction.effects",
     "Worker": "weft.client.worker.sync_worker",
     "WorkerStats": "weft.client.worker.worker_stats",
     "connect": "weft.client.sync_client",
@@ -162,8 +206,8 @@ _LAZY = {
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         value: Any = importlib.import_module("importlib.metadata").version("weft")
-    elif name == "aio":
-        value = importlib.import_module("weft.aio")
+    elif name in ("aio", "tasks"):
+        value = importlib.import_module(f"weft.{name}")
     elif name in _LAZY:
         value = getattr(importlib.import_module(_LAZY[name]), name)
     else:

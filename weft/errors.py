@@ -10,7 +10,8 @@ WeftError
 │   ├── TooLarge              a body, batch, value or frame over a named limit
 │   ├── QueueNotFound         no queue of that name
 │   ├── QueueExists           the queue exists, with other settings
-│   ├── QueueInUse            another queue has this queue as its dead letter queue
+│   ├── QueueInUse            another queue, or a topic, refers to the queue
+│   ├── TopicNotFound         no topic of that name
 │   ├── SubscriptionNotFound  no subscription of that name
 │   ├── MessageLeased         a consumer holds the message, so no client can cancel the message
 │   └── MissingExtra          the command needs an extra that is not installed
@@ -21,6 +22,8 @@ WeftError
 ├── LeaseLost                 the receipt is stale: the message was, or will be, delivered again
 │   └── AlreadySettled        the same message was acked or nacked before
 ├── Fenced                    a newer holder has taken over: the older holder must stop
+├── VersionMismatch           the key of the table does not have the version that the call names
+├── CallerGone                the reply queue of a question is gone: no caller waits for the answer
 ├── ReservationLost           the reserved messages are gone: released, purged, or acked
 ├── Busy                      the node refuses for now; nothing was changed
 │   ├── QueueFull             the queue holds max_messages
@@ -30,8 +33,16 @@ WeftError
 ├── Unavailable               the node did not answer
 │   ├── ConnectionLost        no node could be reached
 │   ├── DeadlineExceeded      the call's deadline has passed; a push may or may not be stored
+│   │   └── CallTimedOut      a question was not answered in time; it may still be answered
+│   ├── ReplyQueueLost        the reply queue of this client is gone: no answer can arrive
 │   ├── ShuttingDown          the node is draining
 │   └── NotPrimary            another node leads this partition now
+├── TaskFailed                a task ended without a result: the function raised an exception
+│   ├── WorkerLost            the worker ended while it ran the task, at every attempt
+│   ├── TaskTimedOut          the task ran longer than its time limit
+│   └── TaskCancelled         the task was cancelled before it ended
+├── JobFailed                 a map-reduce run cannot complete: a full disk, a changed input
+├── BlockLost                 no worker has a block of data, and it cannot be made again
 ├── GatewayFailed             the gateway of an MPI job stopped; messages not yet stored are lost
 ├── TlsError                  the TLS settings of both sides do not match, or a certificate fails
 ├── RankLost                  a rank of an MPI job is dead, and the rank's memory is unreachable
@@ -81,6 +92,12 @@ class QueueNotFound(UsageError):
     """No queue of that name."""
 
     code = "QUEUE_NOT_FOUND"
+
+
+class TopicNotFound(UsageError):
+    """No topic of that name."""
+
+    code = "TOPIC_NOT_FOUND"
 
 
 class QueueExists(UsageError):
@@ -138,9 +155,17 @@ class QuotaExceeded(Refused):
 
 
 class LeaseLost(WeftError):
-    """The receipt is stale: the message was, or will be, delivered again."""
+    """The receipt is stale: the message was, or will be, delivered again.
+
+    `in_doubt` is true if an earlier attempt of the same call got no answer. That attempt may have
+    been executed before its node failed; a message that it settled is not delivered again.
+    """
 
     code = "LEASE_LOST"
+
+    def __init__(self, message: str = "", *, in_doubt: bool = False) -> None:
+        super().__init__(message)
+        self.in_doubt = in_doubt
 
 
 class AlreadySettled(LeaseLost):
@@ -156,10 +181,22 @@ class Fenced(WeftError):
     code = "FENCED"
 
 
+class VersionMismatch(WeftError):
+    """The key of the hash table does not have the version that the call names: read it again."""
+
+    code = "VERSION_MISMATCH"
+
+
 class ReservationLost(WeftError):
     """The reserved messages are gone: released to the queue, purged, or acked."""
 
     code = "RESERVATION_LOST"
+
+
+class CallerGone(WeftError):
+    """The reply queue of a question is gone, so the answer reaches no caller: drop the answer."""
+
+    code = "CALLER_GONE"
 
 
 class Busy(WeftError):
@@ -212,6 +249,19 @@ class DeadlineExceeded(Unavailable):
     code = "DEADLINE_EXCEEDED"
 
 
+class CallTimedOut(DeadlineExceeded):
+    """A call got no answer in time. Its question may wait, be in work, or be answered too late."""
+
+    code = "CALL_TIMED_OUT"
+
+
+class ReplyQueueLost(Unavailable):
+    """The reply queue of this client was deleted, or has expired: no answer can arrive there. The
+    questions may be answered nevertheless. The next call makes a new reply queue."""
+
+    code = "REPLY_QUEUE_LOST"
+
+
 class ShuttingDown(Unavailable):
     """The node is draining; a retry reaches the node once the node is back."""
 
@@ -222,6 +272,60 @@ class NotPrimary(Unavailable):
     """Another node leads the partition now: fetch the view again."""
 
     code = "NOT_PRIMARY"
+
+
+class TaskFailed(WeftError):
+    """The task ended without a result: its function raised an exception at the last attempt.
+
+    `error` is the name of the exception's class, `text` its message, `trace` the traceback as text
+    of the worker. Exceptions are never pickled.
+    """
+
+    code = "TASK_FAILED"
+
+    def __init__(
+        self, message: str = "", *, error: str = "", text: str = "", trace: str = ""
+    ) -> None:
+        super().__init__(message)
+        self.error = error
+        self.text = text
+        self.trace = trace
+
+
+class WorkerLost(TaskFailed):
+    """The worker ended while it ran the task, at every attempt that the task has."""
+
+    code = "WORKER_LOST"
+
+
+class TaskTimedOut(TaskFailed):
+    """The task ran longer than its time limit. Raised inside a task at its soft time limit, too."""
+
+    code = "TASK_TIMED_OUT"
+
+
+class TaskCancelled(TaskFailed):
+    """The task was cancelled before it ended."""
+
+    code = "TASK_CANCELLED"
+
+
+class UpstreamFailed(TaskFailed):
+    """A task of a graph was not run, as one before it failed: `text` names that one."""
+
+    code = "UPSTREAM_FAILED"
+
+
+class JobFailed(WeftError):
+    """A map-reduce run cannot complete: a full disk, an input that changes, no workers."""
+
+    code = "JOB_FAILED"
+
+
+class BlockLost(WeftError):
+    """No worker has a block of data, and it cannot be made again."""
+
+    code = "BLOCK_LOST"
 
 
 class GatewayFailed(WeftError):

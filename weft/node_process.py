@@ -40,6 +40,8 @@ Setting = str | int | bool
 
 
 class Ports(NamedTuple):
+    """The ports of one node."""
+
     grpc: int
     zmq: int
     peer: int
@@ -63,18 +65,22 @@ class NodeProcess:
 
     @property
     def grpc(self) -> str:
+        """HOST:PORT of the gRPC API."""
         return f"{self.host}:{self.ports.grpc}"
 
     @property
     def zmq(self) -> str:
+        """HOST:PORT of the data path."""
         return f"{self.host}:{self.ports.zmq}"
 
     @property
     def peer(self) -> str:
+        """HOST:PORT for the other nodes."""
         return f"{self.host}:{self.ports.peer}"
 
     @property
     def pid(self) -> int:
+        """The process id. Raises UsageError if the node does not run."""
         return self._running().pid
 
     @property
@@ -92,6 +98,7 @@ class NodeProcess:
         return str(json.loads((self.data / "node.json").read_text(encoding="utf-8"))["node"])
 
     def log_tail(self) -> str:
+        """The last 30 lines of the node's log."""
         lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
         return "\n".join(lines[-LOG_TAIL_LINES:])
 
@@ -175,10 +182,12 @@ class NodeProcess:
         self.paused = True
 
     def resume(self) -> None:
+        """Continue a paused node (SIGCONT)."""
         self.signal(signal.SIGCONT)
         self.paused = False
 
     def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the process. Raises UsageError if the node does not run."""
         self._running().send_signal(number)
 
     def _running(self) -> subprocess.Popen[bytes]:

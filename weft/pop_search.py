@@ -26,12 +26,13 @@ Departures from the paper:
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from weft import limits
+from weft.probe_walk import NodeReport, ProbeMemory
 
 #: Successful pops between two requests for the metadata list.
 LIST_EVERY: Final = 16
@@ -42,6 +43,8 @@ SWEEP_MAX: Final = 16
 #: The pause after a wait with a false wake-up; the pause doubles up to the maximum.
 PAUSE_MS: Final = 10
 PAUSE_MS_MAX: Final = 250
+#: Queues with a remembered search memory; the oldest entries are dropped first.
+MEMORIES_MAX: Final = 1_024
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,17 @@ class SearchMemory:
         #: collected since the caller's last request to the owner.
         self.heeded = False
         self._fallen: dict[str, tuple[int, int]] = {}
+        #: Of a stochastic queue, since its first answer: pops probe the nodes (``probe_walk``).
+        self.probes: ProbeMemory | None = None
+
+    def reported(self, node: str, report: NodeReport | None) -> None:
+        """Takes the report in a node's answer; None: the queue is not stochastic."""
+        if report is None:
+            self.probes = None
+            return
+        if self.probes is None:
+            self.probes = ProbeMemory(report)
+        self.probes.learn(node, report)
 
     def holders(self) -> list[str]:
         """Nodes known to have messages left, the least recently asked first."""
@@ -122,6 +136,22 @@ class SearchMemory:
             self._holders.setdefault(node)
         news = len(self._holders) > before
         self.list_every = LIST_EVERY if news else min(2 * self.list_every, LIST_EVERY_MAX)
+
+
+class SearchMemories:
+    """The search memories of a client's queues."""
+
+    def __init__(self) -> None:
+        self._memories: OrderedDict[str, SearchMemory] = OrderedDict()
+
+    def of(self, queue: str) -> SearchMemory:
+        search_memory = self._memories.get(queue)
+        if search_memory is None:
+            # Two threads may both create one: losing one of them costs one hop.
+            search_memory = self._memories[queue] = SearchMemory()
+            if len(self._memories) > MEMORIES_MAX:
+                self._memories.popitem(last=False)
+        return search_memory
 
 
 class PopSearch:
@@ -206,6 +236,10 @@ class PopSearch:
         """The node did not answer. The search continues without the node."""
         self.unsure.add(node)
         self._trail.empty(node)
+
+    def knows(self, nodes: Sequence[str]) -> bool:
+        """True if the search asks one of the nodes when the list names them."""
+        return not self._known.isdisjoint(nodes)
 
     def told(self, nodes: Sequence[str]) -> None:
         """The list, after `AskMetadataList` or `WaitAtMetadataList`; empty after a wait in vain."""

@@ -41,7 +41,17 @@ _TRIES_MAX: Final = 5
 
 
 class Cluster:
-    """The nodes of one test. Created by `cluster`."""
+    """The nodes of one test. Created by `cluster`.
+
+        with weft.testing.cluster(3) as cluster:
+            cluster.settled()
+            cluster.kill(1)
+            cluster.recovered()
+            cluster.start(1)
+
+    Nodes are numbered from 0. A method that needs a running node raises UsageError if it does not
+    run; a node that does not start or stop in time raises Unavailable with the end of its log.
+    """
 
     def __init__(self, data: Path, settings: dict[str, Setting]) -> None:
         self._data = data
@@ -99,6 +109,7 @@ class Cluster:
         self._nodes[number].pause()
 
     def resume(self, number: int = 0) -> None:
+        """Continue a paused node (SIGCONT)."""
         self._nodes[number].resume()
 
     def add(self, *, witness: bool = False) -> int:
@@ -111,7 +122,9 @@ class Cluster:
         return number
 
     def leave(self, number: int, timeout_s: float = SETTLE_S) -> None:
-        """A node hands over all data and leaves the cluster; the node's process still runs."""
+        """A node hands over all data and leaves the cluster; the node's process still runs.
+
+        Raises Unavailable if the node has not left within `timeout_s` seconds."""
         node = self._nodes[number]
         self._gone.add(number)
         calls = self._calls()
@@ -160,6 +173,7 @@ class Cluster:
             time.sleep(_LOOK_S)
 
     def close(self) -> None:
+        """Close the clients and kill the nodes; the end of the `with` block does it."""
         try:
             self._ends.close()
         finally:
@@ -217,8 +231,13 @@ def cluster(
 ) -> Iterator[Cluster]:
     """Run real nodes; `settings` are the settings of `weft serve`, such as `grace_ms=100`.
 
+        with weft.testing.cluster(3, durability="os") as cluster, cluster.client() as client:
+            client.create_queue("orders")
+
     Without `data` the nodes' data is temporary. With `witness` one more node joins that only
-    votes. At the end, nodes that still run are killed.
+    votes. At the end, nodes that still run are killed. Raises MissingExtra without the server
+    extra, InvalidArgument for more than 32 nodes, UsageError for a setting that the cluster chooses
+    itself, and Unavailable if a node does not start.
     """
     if importlib.util.find_spec("plyvel") is None:
         raise MissingExtra("a node needs the server extra: pip install 'weft[server]'")

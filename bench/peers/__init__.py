@@ -1,8 +1,8 @@
-"""Weft beside its peers: the same work, one machine, one run. Start it with `make bench`.
+"""Weft compared with its peers: the same work, on one machine, in one run (`make bench`).
 
-A *system* is a server with settings and a client with its best documented batching (`systems.py`).
-A *workload* is what is done with it (`workloads.py`). The run (`race.py`) takes every workload,
-repeats it, and lets the systems take turns within each repetition, so that a slow minute of the
-machine falls on all of them. Every server is started by the run, on loopback and free ports, with
-its data in a temporary folder, and is stopped by its own process id.
+A *system* is a server with settings and a client with the best documented batching (`systems.py`).
+A *workload* is the work that a system does (`workloads.py`). The run (`race.py`) repeats every
+workload and alternates the systems within each repetition, so that a slow minute of the machine
+affects all systems. The run starts every server on loopback and free ports, with data in a
+temporary folder, and stops every server by process id.
 """

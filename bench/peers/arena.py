@@ -1,7 +1,7 @@
-"""The servers of a run, started when first needed and kept, so that virtual machines get warm.
+"""The servers of a run, started on first use and kept running, so that virtual machines get warm.
 
-Idle servers cost the others next to nothing; what they do cost is in the measured load of other
-processes. A server that died is started again for the next measurement.
+Idle servers hardly affect the others; the measured load of other processes includes them. A server
+that died is restarted for the next measurement.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from .session import BATCH_COUNT, Flow
 from .systems import System
 from .workers import Outcome, WorkerFailed, work
 
-#: A trial that took this long says how fast a system is; shorter ones are repeated with more.
+#: Minimum seconds of a trial for a valid rate; shorter trials are repeated with more messages.
 TRIAL_S: Final = 2.0
 FIRST_TRIAL: Final = 64
-#: From one trial to the next.
+#: Growth factor of the message count from one trial to the next.
 GROWTH_MIN: Final = 4.0
 GROWTH_MAX: Final = 20.0
 
@@ -38,7 +38,7 @@ class Arena:
         self.tell = tell
         self._servers: dict[type[Server], Server] = {}
         self._counts: dict[Key, int] = {}
-        #: Messages per second of a system at a size, as the last trials found it.
+        #: Messages per second of a system at a size, from the latest trials.
         self._rates: dict[tuple[str, int], float] = {}
 
     def server(self, system: System) -> Server:
@@ -71,15 +71,17 @@ class Arena:
             self.stop(kind)
 
     @contextmanager
-    def queues(self, system: System, count: int = 1) -> Iterator[list[str]]:
-        """Fresh queues for one measurement; afterwards it is checked that nothing is left in them.
+    def queues(
+        self, system: System, count: int = 1, *, fan_out: bool = False
+    ) -> Iterator[list[str]]:
+        """Fresh queues for one measurement; checks afterwards that all of them are empty.
 
-        A message that came twice would have been counted for one that did not come at all.
+        Otherwise a message delivered twice could hide a message that was not delivered.
         """
         server = self.server(system)
         prefix = f"bench-{secrets.token_hex(4)}"
         names = [f"{prefix}-{number}" for number in range(count)]
-        session = system.open(server.address)
+        session = system.open(server.address, fan_out=fan_out)
         try:
             session.create(names)
             yield names
@@ -100,12 +102,12 @@ class Arena:
             raise ServerFailed(f"{error}; its server died: {server.log_tail()}") from None
 
     def count_for(self, key: Key, seconds: float, most: int, trial: Callable[[int], float]) -> int:
-        """So many messages take about so many seconds; the trials are the warm-up, too."""
+        """The number of messages for about the given seconds; the trials also warm up."""
         if key not in self._counts:
             _, system, size = key
             known = self._rates.get((system, size))
             if known is None:
-                trial(FIRST_TRIAL)  # Everything is cold: this one says nothing.
+                trial(FIRST_TRIAL)  # Cold start; the result is discarded.
             first = 0 if known is None else int(known * min(seconds / 2, TRIAL_S) / GROWTH_MIN)
             count = enough(seconds, max(FIRST_TRIAL, first), most, trial)
             self._counts[key] = count
@@ -114,10 +116,10 @@ class Arena:
 
 
 def enough(seconds: float, first: int, most: int, trial: Callable[[int], float]) -> int:
-    """How many messages `trial`, which says how long so many took, does in so many seconds.
+    """The number of messages that `trial` (messages -> seconds) processes in the given seconds.
 
-    A trial counts when it was long enough and took clearly longer than one of a quarter of it: else
-    what it measured is what a run costs before and after its messages.
+    A trial is valid if it was long enough and clearly longer than a trial of a quarter of the size;
+    otherwise it measured the fixed cost of a run.
     """
     long_enough = min(seconds / 2, TRIAL_S)
     count = min(most, first)

@@ -1,7 +1,7 @@
-"""beanstalkd, over a socket: its protocol has no batches, so commands are sent ahead of answers.
+"""beanstalkd over a socket. The protocol has no batches, so commands are pipelined.
 
-greenstalk, the usual client, waits for each answer; 1,000 commands written at once and then 1,000
-answers read are many times faster, and the server answers in order.
+greenstalk, the usual client, waits for each answer. Writing 1,000 commands and then reading 1,000
+answers is many times faster; the server answers in order.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 from .server import Address
 from .session import SILENCE_S, Flow, Lost, Session
 
-#: Seconds that a job may be reserved: longer than any run.
+#: Time to run of a job in seconds: longer than any run.
 _TTR_S: Final = 3600
 _READ_BYTES: Final = 1024 * 1024
 
@@ -26,10 +26,10 @@ class Beanstalkd(Session):
         self._bodies: list[bytes] = []
 
     def create(self, queues: list[str]) -> None:
-        """A tube is made by its first job."""
+        """Does nothing: the first job creates the tube."""
 
     def drop(self, queues: list[str]) -> None:
-        """A tube goes with its last job."""
+        """Does nothing: the tube disappears with the last job."""
 
     def left(self, queues: list[str]) -> int:
         total = 0
@@ -57,7 +57,7 @@ class Beanstalkd(Session):
 
     def consume(self, flow: Flow) -> None:
         done = 0
-        # The first of a batch waits; the others take what is there.
+        # The first reserve of a batch waits; the others return immediately.
         first = f"reserve-with-timeout {int(SILENCE_S)}\r\n".encode()
         more = b"reserve-with-timeout 0\r\n"
         while done < flow.count:
@@ -104,7 +104,7 @@ class Beanstalkd(Session):
             raise Lost(f"beanstalkd answered {line!r} instead of {wanted!r}")
 
     def _job(self) -> bytes | None:
-        """A reserved job's id; its body is read."""
+        """Reads a reserved job and returns the job's id."""
         line = self._file.readline()
         words = line.split()
         if words[:1] == [b"TIMED_OUT"]:

@@ -1,4 +1,4 @@
-"""`make bench`, or `python -m bench.peers`: Weft and its peers side by side, in one run."""
+"""`make bench`, or `python -m bench.peers`: compares Weft with its peers in one run."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from .server import Server
 from .systems import System
 
 OUT: Final = Path("bench/results/peers")
-#: Between these two lines a document has the tables of a run.
+#: A document has the tables of a run between these two marker lines.
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
-#: File systems in memory: a benchmark of disks would lie on them.
+#: File systems in memory, on which a disk benchmark would be meaningless.
 _IN_MEMORY: Final = {"tmpfs", "ramfs"}
 
 _EPILOG: Final = """\
@@ -48,7 +48,7 @@ def main() -> None:
     if options.list:
         _list()
         return
-    with _ended_by_signals():
+    with ended_by_signals():
         try:
             _run(options)
         except KeyboardInterrupt:
@@ -60,34 +60,34 @@ def _run(options: argparse.Namespace) -> None:
     wanted = [workloads.BY_NAME[name] for name in options.only]
     names = [name for name in options.systems if any(name in each.systems for each in wanted)]
     entrants = [systems.BY_NAME[name] for name in names]
-    ready, skipped = available(entrants, may_fetch=not options.no_fetch, tell=_tell)
+    ready, skipped = available(entrants, may_fetch=not options.no_fetch, tell=tell)
     machine = Machine.here()
-    with _folder(options.data) as folder:
-        arena = Arena(folder, _tell)
+    with data_folder(options.data) as folder:
+        arena = Arena(folder, tell)
         try:
             facts = {each.name: report.describe(each.name, _started(arena, each)) for each in ready}
             command = "make bench" + _arguments(sys.argv[1:])
-            setting = report.Setting(command, machine, plan, _kind_of(folder), facts, skipped)
-            race = Race(arena, plan, ready, _tell)
+            setting = report.Setting(command, machine, plan, filesystem_of(folder), facts, skipped)
+            race = Race(arena, plan, ready, tell)
             try:
                 race.run(wanted)
             finally:
-                # Also after Ctrl-C: what was measured until then is kept.
+                # Also after Ctrl-C, to keep the measurements so far.
                 if race.results.measurements:
                     _write(setting, race, options.out, options.docs)
         finally:
-            _tell("stopping the servers")
+            tell("stopping the servers")
             arena.close()
 
 
 def _started(arena: Arena, system: System) -> Server | None:
-    """The server of a single-node system, to say its version; others start when their turn is."""
+    """Starts a single-node server to learn the version; other servers start on their turn."""
     if system.special:
         return system.server(arena.folder)
     try:
         return arena.server(system)
     except (ServerFailed, Missing, OSError) as error:
-        _tell(f"{system.name} did not start: {error}")
+        tell(f"{system.name} did not start: {error}")
         return None
 
 
@@ -100,14 +100,14 @@ def _write(setting: report.Setting, race: Race, out: Path, docs: Path | None) ->
     pictures = plots.draw(race.results, out)
     print("\n" + report.must_reach(race.results) + "\n")
     drawn = f"{len(pictures)} pictures" if pictures else f"no pictures ({plots.why_none()})"
-    _tell(f"wrote {out / 'peers.md'}, peers.json and {drawn}")
+    tell(f"wrote {out / 'peers.md'}, peers.json and {drawn}")
     if docs is not None:
         docs.write_text(between(docs.read_text(encoding="utf-8"), text), encoding="utf-8")
-        _tell(f"put the tables into {docs}")
+        tell(f"put the tables into {docs}")
 
 
 def as_lines(record: dict[str, Any]) -> str:
-    """JSON with one line for each measurement, so that two records can be compared by eye."""
+    """JSON with one line per measurement, so that two records can be compared with diff."""
     parts = []
     for key, value in record.items():
         if isinstance(value, list):
@@ -120,13 +120,13 @@ def as_lines(record: dict[str, Any]) -> str:
     return "{\n " + ",\n ".join(parts) + "\n}\n"
 
 
-def between(document: str, text: str) -> str:
-    """The document with the text between its two marks."""
-    head, begin, rest = document.partition(BEGIN)
-    _, end, tail = rest.partition(END)
+def between(document: str, text: str, first: str = BEGIN, last: str = END) -> str:
+    """The document with the text between the two markers replaced."""
+    head, begin, rest = document.partition(first)
+    _, end, tail = rest.partition(last)
     if not begin or not end:
-        raise SystemExit(f"the document needs the lines {BEGIN} and {END}, in this order")
-    return f"{head}{BEGIN}\n{text}{END}{tail}"
+        raise SystemExit(f"the document needs the lines {first} and {last}, in this order")
+    return f"{head}{first}\n{text}{last}{tail}"
 
 
 def _plan(options: argparse.Namespace) -> Plan:
@@ -149,26 +149,26 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add(
         "--only",
-        type=_names(list(workloads.BY_NAME)),
+        type=names_among(list(workloads.BY_NAME)),
         default=list(workloads.BY_NAME),
         metavar="W1,W3",
         help="workloads; all by default",
     )
     add(
         "--systems",
-        type=_names(list(systems.BY_NAME)),
+        type=names_among(list(systems.BY_NAME)),
         default=list(systems.BY_NAME),
         metavar="A,B",
         help="systems; all by default",
     )
     add("--list", action="store_true", help="list workloads and systems, and end")
     add("--quick", action="store_true", help="a small run: to see that it works, not how fast")
-    add("--repeat", type=_positive, metavar="N", help="repetitions (3)")
+    add("--repeat", type=positive, metavar="N", help="repetitions (3)")
     add("--seconds", type=float, metavar="S", help="of one throughput measurement (4)")
-    add("--samples", type=_positive, metavar="N", help="timed calls of W3 (3000)")
-    add("--deep", type=_positive, metavar="N", help="waiting messages of W7 (5000000)")
+    add("--samples", type=positive, metavar="N", help="timed calls of W3 (3000)")
+    add("--deep", type=positive, metavar="N", help="waiting messages of W7 (5000000)")
     add("--fill-s", type=float, metavar="S", help="W7 fills for this long at most (30)")
-    add("--queues", type=_positive, metavar="N", help="queues of W8 (1000)")
+    add("--queues", type=positive, metavar="N", help="queues of W8 (1000)")
     add("--out", type=Path, default=OUT, metavar="DIR", help=f"where the results go ({OUT})")
     add("--docs", type=Path, metavar="FILE", help="also put the tables into this document")
     add("--data", type=Path, metavar="DIR", help="where servers keep their data (temporary)")
@@ -176,7 +176,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser  # fmt: skip
 
 
-def _names(known: list[str]) -> Callable[[str], list[str]]:
+def names_among(known: list[str]) -> Callable[[str], list[str]]:
     def parse(text: str) -> list[str]:
         names = [name for name in text.replace(" ", ",").split(",") if name]
         unknown = [name for name in names if name not in known]
@@ -187,7 +187,7 @@ def _names(known: list[str]) -> Callable[[str], list[str]]:
     return parse
 
 
-def _positive(text: str) -> int:
+def positive(text: str) -> int:
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError("must be 1 or more")
@@ -206,23 +206,23 @@ def _arguments(given: Sequence[str]) -> str:
     return f" ARGS={shlex.quote(shlex.join(given))}" if given else ""
 
 
-def _tell(what: str) -> None:
+def tell(what: str) -> None:
     print(time.strftime("%H:%M:%S ") + what, flush=True)
 
 
 @contextmanager
-def _folder(parent: Path | None) -> Iterator[Path]:
-    """The data of all servers, gone afterwards."""
+def data_folder(parent: Path | None) -> Iterator[Path]:
+    """A temporary folder for the data of all servers."""
     folder = Path(tempfile.mkdtemp(prefix="weft-bench-", dir=parent)).absolute()
     try:
-        if _kind_of(folder) in _IN_MEMORY:
-            _tell(f"{folder} is in memory, not on a disk: use --data for a folder on a disk")
+        if filesystem_of(folder) in _IN_MEMORY:
+            tell(f"{folder} is in memory, not on a disk: use --data for a folder on a disk")
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _kind_of(folder: Path) -> str:
+def filesystem_of(folder: Path) -> str:
     """The file system that a folder is on."""
     best, kind = "", "unknown"
     for line in Path("/proc/mounts").read_text().splitlines():
@@ -233,8 +233,8 @@ def _kind_of(folder: Path) -> str:
 
 
 @contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """A hang-up or SIGTERM ends the run as Ctrl-C does: with everything cleaned up."""
+def ended_by_signals() -> Iterator[None]:
+    """Handles SIGHUP and SIGTERM like Ctrl-C, so that the run cleans up."""
 
     def stop(number: int, frame: FrameType | None) -> NoReturn:
         raise KeyboardInterrupt

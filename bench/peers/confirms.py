@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class Confirms:
-    """Which messages the server has confirmed: all up to `low`, and some after it."""
+    """The confirmed messages: all up to `low`, and some after `low`."""
 
     def __init__(self) -> None:
         self.low = 0

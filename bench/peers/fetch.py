@@ -1,7 +1,7 @@
-"""What a run needs and may not be there: programs from apt, a newer NATS from Go, Kafka's jars.
+"""Optional programs of a run: Debian packages, a newer NATS built with Go, Kafka's jars.
 
-Nothing is fetched unless the run is told so, and what cannot be had is skipped with a word.
-What is fetched and is no Debian package is kept in a cache folder, for the next run.
+With --no-fetch nothing is downloaded. A system whose program is unavailable is skipped with a
+message. Downloads other than Debian packages stay in a cache folder for the next run.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 
 NATS_VERSION: Final = "2.15.2"
 KAFKA_VERSION: Final = "4.1.1"
-#: A Go build on two cores takes a minute and a half.
+#: Timeout in seconds; a Go build on two cores takes a minute and a half.
 _FETCH_S_MAX: Final = 900
 
 _POM: Final = """\
@@ -32,7 +32,7 @@ _POM: Final = """\
 
 
 class Missing(Exception):
-    """A system cannot run here; the text says what is missing and how to get it."""
+    """A system cannot run here; the message names the missing program and how to install it."""
 
 
 def cache() -> Path:
@@ -41,7 +41,7 @@ def cache() -> Path:
 
 
 def program(name: str, package: str, *, fetch: bool) -> None:
-    """Makes sure that a program is there, with apt if it may."""
+    """Raises Missing unless a program is installed; with `fetch`, root first tries apt."""
     if shutil.which(name) is not None:
         return
     if fetch and os.geteuid() == 0 and shutil.which("apt-get") is not None:
@@ -51,7 +51,7 @@ def program(name: str, package: str, *, fetch: bool) -> None:
 
 
 def nats_server() -> str:
-    """The one built from its newer source if it is there, else Debian's."""
+    """The path of the NATS server built from newer source, or else of Debian's package."""
     built = cache() / f"nats-{NATS_VERSION}" / "nats-server"
     return str(built) if built.exists() else "nats-server"
 
@@ -64,7 +64,7 @@ def nats(*, fetch: bool) -> None:
         try:
             _go_install(go)
         except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
-            pass  # No way to Go's modules from here: Debian's package, which says its version.
+            pass  # Go's modules are unreachable: use Debian's package and report the version.
         else:
             return
     program("nats-server", "nats-server", fetch=fetch)
@@ -94,7 +94,7 @@ def kafka(*, fetch: bool) -> None:
 
 
 def _apt(package: str) -> None:
-    """A failure shows in the program that is still missing afterwards."""
+    """Installs a package and ignores failures; the caller checks for the program afterwards."""
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     for command in (
         ["apt-get", "update", "-qq"],

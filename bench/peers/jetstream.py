@@ -1,8 +1,8 @@
 """NATS JetStream through nats-py: one stream on files is one queue.
 
-Pushes are asynchronous with 4,000 unconfirmed at most. Taking is a push consumer with
-AckPolicy.ALL, where one acknowledgement covers all before it: measured here, several times faster
-than pulling in batches, with either policy. Single pops pull, the documented way to ask for one.
+Pushes are asynchronous with at most 4,000 unconfirmed. Batches are received by a push consumer with
+AckPolicy.ALL, where one acknowledgement covers all earlier messages: measured here, several times
+faster than pulling in batches with either policy. Single pops use pull, as documented.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from .session import SILENCE_S, Flow, Lost, Session
 T = TypeVar("T")
 
 _UNCONFIRMED_MAX: Final = 4000
-_UNACKED_MAX: Final = 5000
-_UNACKED_BYTES_MAX: Final = 32 * 1024 * 1024
-#: The client drops what it has no room for: this is more than may be unacknowledged.
-_PENDING_BYTES_MAX: Final = 4 * _UNACKED_BYTES_MAX
+UNACKED_MAX: Final = 5000
+UNACKED_BYTES_MAX: Final = 32 * 1024 * 1024
+#: The client drops messages beyond this limit, so the limit exceeds the unacknowledged maximum.
+PENDING_BYTES_MAX: Final = 4 * UNACKED_BYTES_MAX
 
 
 class JetStream(Session):
@@ -57,7 +57,7 @@ class JetStream(Session):
             self._run(self._stream.delete_stream(queue))
 
     def left(self, queues: list[str]) -> int:
-        """By the consumer that took them; without one, nothing was taken."""
+        """Messages after the consumer's ack floor; without a consumer, all messages."""
         total = 0
         for queue in queues:
             state = self._run(self._stream.stream_info(queue)).state
@@ -72,8 +72,8 @@ class JetStream(Session):
             self._run(self._make_consumers(flow))
 
     async def _make_consumers(self, flow: Flow) -> None:
-        """They deliver nothing before somebody subscribes to where they deliver to."""
-        unacked = max(16, min(_UNACKED_MAX, _UNACKED_BYTES_MAX // max(1, flow.size)))
+        """Creates push consumers; delivery starts with a subscription to the delivery subject."""
+        unacked = max(16, min(UNACKED_MAX, UNACKED_BYTES_MAX // max(1, flow.size)))
         for queue in flow.queues:
             config = api.ConsumerConfig(
                 durable_name="bench",
@@ -121,7 +121,7 @@ class JetStream(Session):
                 consumer="bench",
                 cb=take,
                 manual_ack=True,
-                pending_bytes_limit=_PENDING_BYTES_MAX,
+                pending_bytes_limit=PENDING_BYTES_MAX,
             )
         while done < flow.count:
             moved.clear()

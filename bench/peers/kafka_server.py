@@ -1,4 +1,4 @@
-"""Kafka without ZooKeeper (KRaft): one combined node, or three. Started from its jars."""
+"""Kafka without ZooKeeper (KRaft): one combined node or three, started from Kafka's jars."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .process import HOST, ServerProcess, answers, free_ports
 from .server import Server
 
 _HEAP: Final = "1g"
-#: W4 sends 1 MiB.
+#: Maximum message size: workload W4 sends 1 MiB.
 _MESSAGE_BYTES_MAX: Final = 8 * 1024 * 1024
 _FORMAT_S_MAX: Final = 120
 
@@ -51,7 +51,7 @@ class KafkaServer(Server):
         count = self.nodes
         ports, controllers = free_ports(count), free_ports(count)
         voters = ",".join(f"{i + 1}@{HOST}:{port}" for i, port in enumerate(controllers))
-        # A first byte of zero: an id that begins with a dash would be taken for an option.
+        # The first byte is zero: an id that begins with a dash would be parsed as an option.
         cluster = base64.urlsafe_b64encode(b"\0" + os.urandom(15)).decode().rstrip("=")
         for number in range(count):
             config = self.folder / f"kafka{number}.properties"

@@ -1,8 +1,8 @@
 """Kafka through confluent-kafka (librdkafka): one topic of one partition is one queue.
 
-The producer batches (acks=all, idempotent, linger 5 ms) and reports only failures; the consumer
-takes what was fetched ahead and commits its offset after every batch, which is Kafka's only
-acknowledgement. Topics are assigned, not subscribed, so that no time goes into a group's joining.
+The producer batches (acks=all, idempotent, linger 5 ms) and reports only failures. The consumer
+takes prefetched messages and commits the offset after every batch, Kafka's only form of
+acknowledgement. Topics are assigned, not subscribed, to exclude the time of joining a group.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _GROUP: Final = "bench"
 _WARM_UP: Final = "bench-warm-up"
 _ADMIN_S_MAX: Final = 120
 _MESSAGE_BYTES_MAX: Final = 8 * 1024 * 1024
-#: Sent and not confirmed, at most: half of what the producer may hold.
+#: Maximum of unconfirmed messages: half of the producer's buffer.
 _UNCONFIRMED_MAX: Final = 500_000
 _UNCONFIRMED_BYTES_MAX: Final = 128 * 1024 * 1024
-#: What `consume` waits for more when it has less than it was asked for.
+#: Seconds that `consume` waits for more messages if a batch is incomplete.
 _GATHER_S: Final = 0.01
 _COMMIT_PER_TOPIC: Final = 50
 
@@ -31,7 +31,7 @@ _COMMIT_PER_TOPIC: Final = 50
 class KafkaTopics(Session):
     def __init__(self, address: Address) -> None:
         self._servers = {"bootstrap.servers": address["servers"]}
-        # Kept: what it was asked for ends with it.
+        # Keep the admin client: pending requests are cancelled when the object is collected.
         self._admin: Any = AdminClient(self._servers)
         self._replicas: int = address["replicas"]
         self._producer: Any = None
@@ -61,11 +61,11 @@ class KafkaTopics(Session):
         # The dictionaries are the client's own batch format.
         self._messages = [{"value": body} for body in flow.bodies()]
         if takes:
-            # Asking for an offset finds the coordinator: half a second that is no message's.
+            # A committed-offset query locates the coordinator (0.5 s) outside the measured time.
             consumer = self._take_from(flow.queues)
             consumer.committed([TopicPartition(flow.queues[0], 0)], SILENCE_S)
         else:
-            # The first message gets the producer its id, for which it waits.
+            # The first message makes the producer fetch a producer id, outside the measured time.
             self._send_with(5)
             self._producer.list_topics(flow.queues[0], SILENCE_S)
             self._producer.produce(_WARM_UP, b"")
@@ -87,7 +87,7 @@ class KafkaTopics(Session):
 
     def consume(self, flow: Flow) -> None:
         done, heard, uncommitted = 0, time.monotonic(), 0
-        # A commit names every topic: with a thousand of them one for 1,000 messages is too many.
+        # A commit lists every topic: with 1,000 topics, a commit per 1,000 messages is too costly.
         every = max(BATCH_COUNT, _COMMIT_PER_TOPIC * len(flow.queues))
         while done < flow.count:
             some = self._consumer.consume(min(BATCH_COUNT, flow.count - done), _GATHER_S)

@@ -10,7 +10,7 @@ from . import fetch
 from .process import HOST, ServerProcess, answers, free_ports
 from .server import Server, said_by
 
-#: W4 sends 1 MiB and JetStream's headers.
+#: Maximum payload: workload W4 sends 1 MiB, and JetStream adds headers.
 _PAYLOAD_BYTES_MAX: Final = 8 * 1024 * 1024
 
 _CONFIG: Final = """\
@@ -63,7 +63,7 @@ class NatsCluster(NatsServer):
 
 
 def _healthy(monitor: int) -> bool:
-    """JetStream itself, with its elected leader, and not only the socket."""
+    """True if JetStream has an elected leader; an open socket alone is not enough."""
     try:
         with urllib.request.urlopen(f"http://{HOST}:{monitor}/healthz", timeout=5) as answer:
             return bool(json.load(answer).get("status") == "ok")

@@ -1,4 +1,4 @@
-"""The papers' own headline runs beside ours. Their machines were others: read it as a scale."""
+"""Headline results of the papers beside Weft's; machines differ: compare orders of magnitude."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Headline:
     paper: str
     setup: str
     theirs: str
-    #: workload, figure, unit, and what the figure is multiplied with.
+    #: workload, figure, unit, and the factor for the figure.
     workload: str
     figure: str
     unit: str
@@ -59,7 +59,7 @@ HEADLINES: Final = (
 
 
 def beside(results: Results) -> Iterator[tuple[Headline, str, Spread]]:
-    """Each headline with ours, for each durability of Weft that was measured."""
+    """Each headline with Weft's result, for each measured durability."""
     for headline in HEADLINES:
         for system in _WEFT:
             spread = results.spread(headline.workload, system, headline.figure)

@@ -1,4 +1,4 @@
-"""How much is done: enough for figures that mean something, or just enough to see that it runs."""
+"""The amount of work: enough for meaningful results, or a minimum that only checks function."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class Plan:
     repeat: int = 3
-    #: Of one throughput measurement; how many messages that is, is found out for each system.
+    #: Seconds of one throughput measurement; trials find the number of messages per system.
     seconds: float = 4.0
     #: Timed calls of a latency measurement.
     samples: int = 3000
-    #: Messages waiting in W7, if filling takes no longer than `fill_s`; less otherwise.
+    #: Messages waiting in W7; fewer if filling would take longer than `fill_s`.
     deep: int = 5_000_000
     fill_s: float = 30.0
     #: Queues of W8.

@@ -1,4 +1,4 @@
-"""The pictures of a run: throughput, latency curves, processor time for each message."""
+"""The plots of a run: throughput, latency curves, processor time per message."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _RATES: Final = (
 
 
 def why_none() -> str:
-    """The reason why there are no pictures."""
+    """The reason why `draw` drew no plot."""
     if importlib.util.find_spec("matplotlib") is None:
         return "matplotlib is not installed"
     return "these workloads have none"
 
 
 def draw(results: Results, folder: Path) -> list[Path]:
-    """Those pictures for which there is something to show; none without matplotlib."""
+    """Draws the plots that have data; none without matplotlib."""
     if importlib.util.find_spec("matplotlib") is None:
         return []
     importlib.import_module("matplotlib").use("Agg")

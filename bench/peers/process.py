@@ -1,6 +1,6 @@
-"""The servers that a run starts: each in a session of its own, ended by its own process id.
+"""Server processes of a run: each in a separate session, stopped by process id.
 
-The kernel ends a server with the run, however the run ends, so that nothing is left behind.
+The kernel kills a server if the run dies for any reason, so that no process is left behind.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Final
 from weft.node_process import unused_ports
 
 HOST: Final = "127.0.0.1"
-#: A JVM or an Erlang node on a busy machine.
+#: Start timeout in seconds, for a JVM or an Erlang node on a busy machine.
 START_S_MAX: Final = 120.0
-#: After SIGTERM; then SIGKILL.
+#: Seconds between SIGTERM and SIGKILL.
 STOP_S_MAX: Final = 20.0
 _LOOK_S: Final = 0.05
 _TAIL_BYTES: Final = 2_000
@@ -29,23 +29,23 @@ _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 
 class ServerFailed(Exception):
-    """A server did not start, or ended by itself; the text has the end of its log."""
+    """A server did not start, or exited; the message has the end of the log."""
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody uses now, and that the system gives to no client meanwhile."""
+    """Unused ports outside of the range of ephemeral client ports."""
     return unused_ports(count)
 
 
 def answers(port: int) -> bool:
-    """Whether somebody listens there."""
+    """True if a server listens on the port."""
     with socket.socket() as probe:
         probe.settimeout(1.0)
         return probe.connect_ex((HOST, port)) == 0
 
 
 class ServerProcess:
-    """One process, its log, and everything that it started itself."""
+    """One server process with a log, and all descendants of the process."""
 
     def __init__(
         self,
@@ -64,13 +64,13 @@ class ServerProcess:
                 stderr=log,
                 cwd=folder,
                 env={**os.environ, **(environment or {})},
-                start_new_session=True,  # Ctrl-C is for the run, which then ends the server.
+                start_new_session=True,  # Ctrl-C reaches only the run, which stops the server.
                 preexec_fn=_end_with_parent,
             )
 
     @property
     def pid(self) -> int:
-        """Also the id of its session: all that it starts is in it."""
+        """The process id, which is also the session id of all descendants."""
         return self._process.pid
 
     @property
@@ -78,7 +78,7 @@ class ServerProcess:
         return self._process.poll() is None
 
     def wait_until(self, so: Callable[[], bool], within_s: float = START_S_MAX) -> None:
-        """Returns when it is so; raises if the process ends before, or time does."""
+        """Returns when the condition holds; raises if the process exits first or time runs out."""
         end = time.monotonic() + within_s
         while not so():
             if self._process.poll() is not None:
@@ -93,7 +93,7 @@ class ServerProcess:
         return text or "(it said nothing)"
 
     def stop(self) -> None:
-        """Asks it to stop, then makes it; what it started itself goes with it."""
+        """Sends SIGTERM, then SIGKILL after a timeout; kills the rest of the session."""
         if self._process.poll() is None:
             self._process.terminate()
             try:
@@ -104,7 +104,7 @@ class ServerProcess:
         try:
             os.killpg(self._process.pid, signal.SIGKILL)
         except ProcessLookupError:
-            pass  # The usual case: nothing of its session is left.
+            pass  # The usual case: the session has no process left.
 
 
 def _end_with_parent() -> None:

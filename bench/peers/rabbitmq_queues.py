@@ -1,9 +1,9 @@
 """RabbitMQ through pika: durable queues, persistent messages, publisher confirms.
 
-Batches use pika's event-driven connection: confirms arrive while more is sent, 2,500 unconfirmed at
-most, and one multiple ack covers 200 deliveries. Measured here it is the fastest of pika's two
-connections, py-amqp and AMQPStorm. Single calls use the blocking connection, as its documentation
-shows them.
+Batches use pika's event-driven connection: confirms arrive while more is sent, at most 2,500
+messages are unconfirmed, and one multiple ack covers 200 deliveries. Measured here, this is faster
+than pika's blocking connection, py-amqp and AMQPStorm. Single calls use the blocking connection, as
+in pika's documentation.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .session import SILENCE_S, Flow, Lost, Session
 
 _PERSISTENT: Final = pika.BasicProperties(delivery_mode=2)
 _UNCONFIRMED_MAX: Final = 2500
-#: Deliveries on their way or not acknowledged, and how many of them one ack covers.
+#: Maximum of unacknowledged deliveries, and the number of deliveries that one ack covers.
 _PREFETCH: Final = 1000
 _ACK_EVERY: Final = 200
 _BYTES_MAX: Final = 32 * 1024 * 1024
@@ -59,7 +59,7 @@ class RabbitQueues(Session):
             self._calls().queue_delete(queue)
 
     def left(self, queues: list[str]) -> int:
-        """Unacknowledged ones are put back when their consumer is gone, so they count."""
+        """Ready messages; those left unacknowledged by a closed consumer are requeued, so count."""
         counts = [self._calls().queue_declare(queue, passive=True) for queue in queues]
         return sum(int(count.method.message_count) for count in counts)
 
@@ -110,7 +110,7 @@ class RabbitQueues(Session):
                 message = next(messages, None)
                 if message is None:
                     return
-                publish("", *message, _PERSISTENT)
+                publish(*message, _PERSISTENT)
                 sent += 1
 
         def confirmed(frame: Any) -> None:
@@ -126,10 +126,11 @@ class RabbitQueues(Session):
         self._channel.confirm_delivery(confirmed, callback=lambda _: send())
         self._until_stopped()
 
-    def _messages(self, flow: Flow) -> Iterator[tuple[str, bytes]]:
+    def _messages(self, flow: Flow) -> Iterator[tuple[str, str, bytes]]:
+        """Exchange, routing key and body of each message."""
         for queue, bodies in flow.batches(self._bodies):
             for body in bodies:
-                yield queue, body
+                yield "", queue, body
 
     def consume(self, flow: Flow) -> None:
         most = max(4, min(_PREFETCH, _BYTES_MAX // max(1, flow.size)))
@@ -141,7 +142,7 @@ class RabbitQueues(Session):
             done += 1
             if done == flow.count:
                 channel.basic_ack(method.delivery_tag, multiple=True)
-                # An ack has no answer; this has, and comes after it.
+                # An ack has no answer; this call has one, and the server answers in order.
                 channel.queue_declare(flow.queues[0], passive=True, callback=lambda _: self._stop())
             elif done % every == 0:
                 channel.basic_ack(method.delivery_tag, multiple=True)
@@ -154,7 +155,7 @@ class RabbitQueues(Session):
         self._with_silence(lambda: done)
 
     def _with_silence(self, progress: Callable[[], int]) -> None:
-        """Runs until stopped, and fails if nothing moves for too long."""
+        """Runs the event loop until stopped; raises if no message moves for too long."""
         before = -1
 
         def look() -> None:

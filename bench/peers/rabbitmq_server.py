@@ -1,7 +1,7 @@
-"""RabbitMQ: one node, or three. Each run has its own port mapper, cookie and data.
+"""RabbitMQ: one node, or three. Each run has a separate port mapper, cookie and data folder.
 
-Erlang would start a port mapper (epmd) as a daemon that outlives everything; so the run starts one
-of its own, in the foreground and on its own port, and stops it like any other process.
+Erlang would start a port mapper (epmd) as a daemon that outlives the run. Therefore the run starts
+epmd in the foreground, on a separate port, and stops it like any other process.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 from .process import HOST, ServerProcess, answers, free_ports
 from .server import Server, said_by
 
-#: Debian's own start script drops to another user, who could not write into our folder.
+#: Debian's start script changes to another user without write access to the run's folder.
 _SCRIPT: Final = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 _COOKIE: Final = "weft-bench"
 
@@ -62,7 +62,7 @@ class RabbitServer(Server):
             "RABBITMQ_LOG_BASE": str(folder / "log"),
             "RABBITMQ_PID_FILE": str(folder / "pid"),
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
-            "RUNNING_UNDER_SYSTEMD": "true",  # The script then becomes Erlang, with our pid.
+            "RUNNING_UNDER_SYSTEMD": "true",  # Makes the script exec Erlang and keep the pid.
         }
         self.processes.append(
             ServerProcess(name.partition("@")[0], [str(_SCRIPT)], folder, environment)

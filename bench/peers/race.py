@@ -1,6 +1,6 @@
-"""The run: every workload, repetition by repetition, the systems taking turns.
+"""The run: every workload, repetition by repetition, with alternating systems.
 
-In each repetition another system begins, so that none always follows the same neighbour.
+Each repetition starts with another system, so that no system always follows the same one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .targets import DISK
 from .workers import WorkerFailed
 from .workloads import Workload
 
-#: What a system may fail with; anything else is a mistake of the run itself and ends it.
+#: Exceptions that count as a failure of a system; any other exception is a bug and ends the run.
 FAILURES: Final = (
     ServerFailed,
     WorkerFailed,
@@ -58,13 +58,13 @@ class Race:
                     if system.name not in out and not self._one(workload, system, repetition):
                         out.add(system.name)
                     if isinstance(workload, workloads.W3) and system.name == DISK:
-                        self._floors(repetition)  # Next to what is compared with it.
+                        self._floors(repetition)  # In the same minutes as the latencies.
             if workload.name == workloads.W6.name:
-                for system in entrants:  # Nobody else uses them, and they are many processes.
+                for system in entrants:  # No other workload uses these servers of many processes.
                     self._arena.stop(system.server)
 
     def _one(self, workload: Workload, system: System, repetition: int) -> bool:
-        """False if the system failed; it is then left out of the rest of this workload."""
+        """False if the system failed; the rest of the workload then skips the system."""
         head = f"{workload.name} {repetition + 1}/{self._plan.repeat} {system.name}"
         began = time.monotonic()
         try:
@@ -86,7 +86,7 @@ class Race:
         return True
 
     def _floors(self, repetition: int) -> None:
-        """What the machine itself takes, in the same minutes as the latencies."""
+        """Measures the floors of the machine, in the same minutes as the latencies."""
         folder = Path(self._arena.folder)
         samples = min(1000, self._plan.samples)
         with floors.opened(_FLOOR_BYTES, folder, sync=True) as calls:
@@ -107,7 +107,7 @@ class Race:
 def available(
     systems: Sequence[System], *, may_fetch: bool, tell: Callable[[str], None]
 ) -> tuple[list[System], dict[str, str]]:
-    """Those that can run here; for the others a word why not."""
+    """The systems that can run here; prints the reason for each other system."""
     ready: list[System] = []
     skipped: dict[str, str] = {}
     for system in systems:

@@ -1,6 +1,6 @@
-"""Redis lists: the bound without acknowledgements. What is popped is gone, whatever happens next.
+"""Redis lists: the upper bound without acknowledgements. A popped message is deleted immediately.
 
-One RPUSH carries 1,000 bodies, one LPOP takes 1,000: the cheapest that Redis has.
+One RPUSH carries 1,000 bodies and one LPOP takes 1,000: the cheapest operations of Redis.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import redis
 from .server import Address
 from .session import SILENCE_S, Flow, Lost, Session
 
-#: While the list is empty: long enough to leave the processor to the producer.
+#: Seconds between polls of an empty list: long enough to leave the processor to the producer.
 _PAUSE_S: Final = 0.0005
-#: Lists asked in one pipeline.
+#: Lists polled in one pipeline.
 _LISTS_AT_ONCE: Final = 50
 
 
@@ -25,7 +25,7 @@ class RedisLists(Session):
         self._bodies: list[bytes] = []
 
     def create(self, queues: list[str]) -> None:
-        """A list is made by its first element."""
+        """Does nothing: the first element creates the list."""
 
     def drop(self, queues: list[str]) -> None:
         self._redis.unlink(*queues)
@@ -53,7 +53,7 @@ class RedisLists(Session):
                 heard = time.monotonic()
             elif time.monotonic() - heard > SILENCE_S:
                 raise Lost(f"nothing came for {SILENCE_S} s; {done} of {flow.count} were taken")
-            elif turn % len(lists) < len(some):  # all of them were asked
+            elif turn % len(lists) < len(some):  # Every list was polled.
                 time.sleep(_PAUSE_S)
 
     def _take(self, lists: list[str], most: int) -> int:

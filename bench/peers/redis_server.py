@@ -1,4 +1,4 @@
-"""Redis with an append-only file; how often it is synced is what its kinds differ in."""
+"""Redis with an append-only file; the variants differ in how often the file is synced."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import ClassVar, Final
 from .process import HOST, ServerProcess, answers, free_ports
 from .server import Server, said_by
 
-#: A rewrite of the file in the middle of a run would cost Redis time and gain it nothing here.
+#: Disables rewrites of the file: a rewrite during a run would only cost time.
 _FLAGS: Final = ("--appendonly", "yes", "--save", "", "--auto-aof-rewrite-percentage", "0")
 
 
 class RedisServer(Server):
-    """The kinds below say when the file is synced."""
+    """Base class; the subclasses set when the file is synced."""
 
     fsync: ClassVar[str]
 

@@ -1,7 +1,8 @@
 """Redis streams with a consumer group, through redis-py with its C parser.
 
-Pipelines of 1,000 XADDs; XREADGROUP takes 1,000, and one XACK with all their ids travels in the
-same pipeline as the next read. Acknowledged entries stay in the stream: deleting them costs more.
+Pipelines of 1,000 XADDs; XREADGROUP takes 1,000 entries, and one XACK with all ids is sent in the
+same pipeline as the next read. Acknowledged entries stay in the stream, because deletion costs
+more.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from .server import Address
 from .session import SILENCE_S, Flow, Lost, Session
 
 _GROUP: Final = "bench"
-_READER: Final = "one"
+READER: Final = "one"
 
 
 class RedisStreams(Session):
@@ -72,7 +73,7 @@ class RedisStreams(Session):
         self._redis.execute_command("XADD", queue, "*", "b", body)
 
     def pop_ack(self, queue: str) -> None:
-        answer: Any = self._redis.xreadgroup(_GROUP, _READER, {queue: ">"}, count=1)
+        answer: Any = self._redis.xreadgroup(_GROUP, READER, {queue: ">"}, count=1)
         ((_, entries),) = _pairs(answer)
         self._redis.execute_command("XACK", queue, _GROUP, entries[0][0])
 
@@ -82,11 +83,11 @@ class RedisStreams(Session):
 
 def _read(flow: Flow) -> list[str]:
     block_ms = str(int(SILENCE_S * 1000))
-    head = ["XREADGROUP", "GROUP", _GROUP, _READER, "COUNT", str(flow.batch), "BLOCK", block_ms]
+    head = ["XREADGROUP", "GROUP", _GROUP, READER, "COUNT", str(flow.batch), "BLOCK", block_ms]
     return [*head, "STREAMS", *flow.queues, *[">"] * len(flow.queues)]
 
 
 def _pairs(answer: Any) -> list[tuple[bytes, Any]]:
-    """Which stream gave which entries: redis-py answers with a list or, in RESP3, with a dict."""
+    """Entries by stream; redis-py returns a list or, with RESP3, a dict."""
     pairs = answer.items() if isinstance(answer, dict) else answer
     return [(stream, entries) for stream, entries in pairs]

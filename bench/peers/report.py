@@ -1,4 +1,4 @@
-"""A run's record: as JSON, whole, and as markdown tables, with medians and spreads."""
+"""The record of a run: complete as JSON, and as markdown tables with medians and spreads."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from .systems import BY_NAME as SYSTEMS
 from .workloads import BY_NAME as WORKLOADS
 from .workloads import Workload
 
-#: Points of a latency curve that the record keeps; all samples of all systems would be megabytes.
+#: Points of a latency curve in the record; all samples of all systems would take megabytes.
 CURVE_POINTS: Final = 100
 
 
 @dataclass(frozen=True)
 class Setting:
-    """Under what a run ran."""
+    """The conditions of a run."""
 
     command: str
     machine: Machine
     plan: Plan
     filesystem: str
-    #: system -> what it is, in words.
+    #: system -> description.
     systems: dict[str, dict[str, str]]
     skipped: dict[str, str]
     started: str = dataclasses.field(
@@ -75,7 +75,7 @@ def as_json(setting: Setting, results: Results) -> dict[str, Any]:
 
 
 def curve(taken: Sequence[float]) -> list[float]:
-    """The sorted samples, thinned evenly; the largest is always the last."""
+    """The sorted samples, thinned evenly; the last point is the maximum."""
     ranked = sorted(taken)
     if len(ranked) <= CURVE_POINTS:
         return ranked
@@ -108,7 +108,7 @@ def must_reach(results: Results) -> str:
         sign = "≤" if target.at_most else "≥"
         shown = "" if ratio is None else f"{ratio.median:.2f} ({ratio.low:.2f}–{ratio.high:.2f})"
         rows.append((target.words, shown, f"{sign} {target.bound:g}", verdict.word))
-    return _rows(("what", "ratio: median (range)", "target", ""), rows)
+    return markdown_table(("what", "ratio: median (range)", "target", ""), rows)
 
 
 def _measured(results: Results) -> list[str]:
@@ -127,19 +127,19 @@ def _table(name: str, results: Results) -> str:
         if system == FLOOR:
             continue
         cells = [
-            _shown(results.spread(name, system, column.figure), column.digits)
+            spread_text(results.spread(name, system, column.figure), column.digits)
             for column in workload.columns
         ]
         rows.append((system, *cells, SYSTEMS[system].durability))
-    text = _rows(heads, rows)
+    text = markdown_table(heads, rows)
     floor = results.spread(name, FLOOR, "push_floor_us")
     if floor is not None:
         trip = results.spread(name, FLOOR, "zmq_round_trip_us")
         append = results.spread(name, FLOOR, "fdatasync_append_us")
         text += (
             f"\n\nThe machine itself, in the same minutes (µs, p50): a raw ZeroMQ round trip "
-            f"{_shown(trip, 0)}, a raw append with fdatasync {_shown(append, 0)}; the append and "
-            f"1.5 round trips {_shown(floor, 0)}."
+            f"{spread_text(trip, 0)}, a raw append with fdatasync {spread_text(append, 0)}; the "
+            f"append and 1.5 round trips {spread_text(floor, 0)}."
         )
     return text
 
@@ -149,7 +149,7 @@ def _order(system: str) -> int:
     return names.index(system) if system in names else len(names)
 
 
-def _shown(spread: Spread | None, digits: int) -> str:
+def spread_text(spread: Spread | None, digits: int) -> str:
     if spread is None:
         return ""
     if spread.low == spread.high:
@@ -160,10 +160,10 @@ def _shown(spread: Spread | None, digits: int) -> str:
 
 def _papers(results: Results) -> str:
     rows = [
-        (each.paper, each.setup, each.theirs, system, f"{_shown(ours, 0)} {each.unit}")
+        (each.paper, each.setup, each.theirs, system, f"{spread_text(ours, 0)} {each.unit}")
         for each, system, ours in papers.beside(results)
     ]
-    return _rows(("paper", "setup", "the paper's figure", "here", "median (range)"), rows)
+    return markdown_table(("paper", "setup", "the paper's figure", "here", "median (range)"), rows)
 
 
 def _facts(setting: Setting) -> str:
@@ -188,7 +188,7 @@ def _systems(setting: Setting) -> str:
     heads = ("system", "server", "settings", "client", "its batching", "confirmed means", "acks")
     keys = ("server", "settings", "client", "batching", "durability", "acks")
     rows = [(name, *(facts[key] for key in keys)) for name, facts in setting.systems.items()]
-    return _rows(heads, rows)
+    return markdown_table(heads, rows)
 
 
 def _left_out(setting: Setting, results: Results) -> Iterator[str]:
@@ -199,7 +199,7 @@ def _left_out(setting: Setting, results: Results) -> Iterator[str]:
         yield f"- {each.workload}, {each.system}, repetition {each.repetition + 1}: {reason}"
 
 
-def _rows(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+def markdown_table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     heads = list(heads)
     lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
     lines += ["| " + " | ".join(row) + " |" for row in rows]

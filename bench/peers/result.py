@@ -1,4 +1,4 @@
-"""What was measured: single measurements, their medians and spreads, and ratios between them."""
+"""Measurements of a run, with medians, spreads and ratios."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from statistics import median
 
-#: The raw costs of the machine itself, measured in W3's turns.
+#: Name of the machine's raw costs, measured in turn with W3.
 FLOOR = "floor"
 
 
@@ -15,15 +15,15 @@ class Measurement:
     workload: str
     system: str
     repetition: int
-    #: By name; rates are per second, times in microseconds, memory in MiB.
+    #: Value by name: rates per second, times in microseconds, memory in MiB.
     figures: dict[str, float]
-    #: Single calls in microseconds, for the latency curves.
+    #: Microseconds of single calls, for the latency curves.
     samples: dict[str, list[float]] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A system that did not get through a workload, and why; it is reported, not hidden."""
+    """A system that failed in a workload, with the reason; the report lists all failures."""
 
     workload: str
     system: str
@@ -58,7 +58,7 @@ class Results:
         ]
 
     def systems(self, workload: str) -> list[str]:
-        """Those with a measurement, in the order of the run."""
+        """The systems with a measurement, in the order of the run."""
         seen = {each.system: None for each in self.measurements if each.workload == workload}
         return list(seen)
 
@@ -74,9 +74,9 @@ class Results:
         return Spread.of(values) if values else None
 
     def ratio(self, over: tuple[str, str, str], under: tuple[str, str, str]) -> Spread | None:
-        """One (workload, system, figure) over another, repetition by repetition.
+        """Ratios of one (workload, system, figure) to another, repetition by repetition.
 
-        Both sides of each ratio are of the same minutes, which a ratio of medians is not.
+        Both sides of each ratio are from the same minutes, unlike a ratio of medians.
         """
         above, below = self._by_repetition(*over), self._by_repetition(*under)
         ratios = [above[i] / below[i] for i in above.keys() & below.keys() if below[i]]

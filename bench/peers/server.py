@@ -1,4 +1,4 @@
-"""What the run knows of a server: how to start it, where it is, which processes it has."""
+"""The interface of a server: start, address, processes, version."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any, ClassVar, Self
 from . import usage
 from .process import ServerProcess
 
-#: What a worker process needs to find the server, as JSON.
+#: The address of a server for worker processes, serialised as JSON.
 Address = dict[str, Any]
 
 
 class Server(ABC):
-    """One server of one or more nodes, alive between `start` and `close`."""
+    """One server of one or more nodes, running between `start` and `close`."""
 
-    #: One line for the report: everything that was set away from its default.
+    #: One line for the report: every setting that differs from the default.
     settings: ClassVar[str]
     #: More than one only where W6 needs it.
     nodes: ClassVar[int] = 1
@@ -30,7 +30,7 @@ class Server(ABC):
 
     @abstractmethod
     def start(self) -> None:
-        """Returns when it serves; fills `address` and `processes`."""
+        """Returns when the server serves; sets `address` and `processes`."""
 
     @abstractmethod
     def version(self) -> str: ...
@@ -62,6 +62,6 @@ class Server(ABC):
 
 
 def said_by(*command: str) -> str:
-    """The first line that a program prints, as for its --version."""
+    """The first line of a program's output, as for --version."""
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     return (done.stdout or done.stderr).strip().splitlines()[0]

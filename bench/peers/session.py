@@ -1,4 +1,4 @@
-"""What a client of a system can do: one connection of one process, with its best batching."""
+"""The interface of a client: one connection of one process, with the best batching available."""
 
 from __future__ import annotations
 
@@ -10,26 +10,28 @@ from typing import Final
 
 from .server import Address
 
-#: Messages in one batch, for every client that has batches.
+#: Messages per batch, for every client with batches.
 BATCH_COUNT: Final = 1000
-#: Large messages go in smaller batches: this many bytes at most, but one message at least.
+#: Bytes per batch at most, so that large messages form smaller batches of at least one message.
 BATCH_BYTES: Final = 4 * 1024 * 1024
-#: A consumer that gets nothing for this long will not get anything any more.
+#: A consumer fails after this long without a message.
 SILENCE_S: Final = 30.0
 
 
 class Lost(Exception):
-    """Messages were refused, or did not come."""
+    """The server refused messages or did not deliver them."""
 
 
 @dataclass(frozen=True)
 class Flow:
-    """What one process sends or takes: `count` messages, `visit` to one queue, then the next."""
+    """The load of one process: `count` messages, in runs of `visit` messages per queue."""
 
     queues: list[str]
     count: int
     size: int
     visit: int = BATCH_COUNT
+    #: Each message goes to all queues; `count` of a consumer is of the messages in all of them.
+    fan_out: bool = False
 
     @property
     def batch(self) -> int:
@@ -37,11 +39,11 @@ class Flow:
         return max(1, min(self.visit, BATCH_BYTES // max(1, self.size)))
 
     def bodies(self) -> list[bytes]:
-        """One batch of bodies, all different; made before the clock starts."""
+        """One batch of distinct bodies, generated before the clock starts."""
         return [os.urandom(self.size) for _ in range(self.batch)]
 
     def batches(self, bodies: list[bytes]) -> Iterator[tuple[str, list[bytes]]]:
-        """Which queue gets what, in order."""
+        """Pairs of queue and message count, in order."""
         left, turn = self.count, 0
         while left:
             take = min(left, len(bodies))
@@ -54,7 +56,7 @@ class Flow:
 
 
 class Session(ABC):
-    """Made, then `prepare`d for a flow, then used; all before the clock starts but the use."""
+    """One client connection. Construction and `prepare` happen before the clock starts."""
 
     @abstractmethod
     def __init__(self, address: Address) -> None: ...
@@ -67,11 +69,11 @@ class Session(ABC):
 
     @abstractmethod
     def left(self, queues: list[str]) -> int:
-        """Messages that are there and not acknowledged, by what the server says."""
+        """Number of unacknowledged messages, as the server reports."""
 
     @abstractmethod
     def prepare(self, flow: Flow, *, takes: bool) -> None:
-        """Everything that does not belong into the measured time; `takes`: it will consume."""
+        """Work outside of the measured time; `takes` is True for a consumer."""
 
     @abstractmethod
     def produce(self, flow: Flow) -> None:
@@ -79,15 +81,15 @@ class Session(ABC):
 
     @abstractmethod
     def consume(self, flow: Flow) -> None:
-        """Returns when every message came and its acknowledgement arrived at the server."""
+        """Returns when every message was received and every acknowledgement reached the server."""
 
     @abstractmethod
     def push(self, queue: str, body: bytes) -> None:
-        """One message, confirmed."""
+        """Pushes one message and waits for the confirmation."""
 
     @abstractmethod
     def pop_ack(self, queue: str) -> None:
-        """One message, received and acknowledged."""
+        """Receives and acknowledges one message."""
 
     @abstractmethod
     def close(self) -> None: ...

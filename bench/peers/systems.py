@@ -1,13 +1,13 @@
-"""The systems that are compared: a server with its settings, a client with its best batching.
+"""The compared systems: a server with settings and a client with the best batching available.
 
-The words on durability say what is safe when a push was confirmed: that is what the figures buy.
+The durability text of a system states which failures a confirmed push survives.
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Final
 
@@ -28,22 +28,26 @@ OS_ONLY: Final = "in the page cache"
 class System:
     name: str
     server: type[Server]
-    #: module and class; the module is loaded only where its client library is there.
+    #: Module and class; the module is imported only if the client library is installed.
     session: tuple[str, str]
-    #: Distributions of the client library, for the import and its version.
+    #: Distributions of the client library, for the import check and the version.
     packages: tuple[str, ...]
-    #: Whether a consumer acknowledges, so that a crash of the consumer loses nothing.
+    #: True if consumers acknowledge, so that a crash of a consumer loses no message.
     acks: bool
     durability: str
-    #: Which knob of the client was used.
+    #: The client setting in use.
     batching: str
-    #: Makes sure that the server's program is there, or raises `Missing`.
+    #: Provides the server's program, or raises `Missing`.
     fetch: Callable[[bool], None]
-    #: Runs only where it is asked for by name or by a workload.
+    #: True if the system runs only on request by name or by a workload.
     special: bool = False
+    #: Module and class of the client for fan-out; None if the benchmark has none.
+    fan_out: tuple[str, str] | None = None
 
-    def open(self, address: dict[str, object]) -> Session:
-        module, name = self.session
+    def open(self, address: dict[str, object], *, fan_out: bool = False) -> Session:
+        found = self.fan_out if fan_out else self.session
+        assert found is not None, f"{self.name} has no fan-out"
+        module, name = found
         made = getattr(importlib.import_module(f"bench.peers.{module}"), name)(address)
         assert isinstance(made, Session)
         return made
@@ -74,7 +78,7 @@ def _kafka(may: bool) -> None:
 
 
 def _weft(may: bool) -> None:
-    """It is here."""
+    """Does nothing: the program is installed with Weft."""
 
 
 _WEFT = ("weft_queues", "WeftQueues"), ("weft",)
@@ -86,6 +90,16 @@ _JETSTREAM = ("jetstream", "JetStream"), ("nats-py",)
 _TUBES = ("beanstalkd_tubes", "Beanstalkd"), ()
 _TOPICS = ("kafka_topics", "KafkaTopics"), ("confluent-kafka",)
 
+_FAN_OUT: Final = {
+    "weft-disk": ("weft_topic", "WeftTopic"),
+    "weft-os": ("weft_topic", "WeftTopic"),
+    "redis-streams": ("redis_groups", "RedisGroups"),
+    "redis-streams-always": ("redis_groups", "RedisGroups"),
+    "rabbitmq-classic": ("rabbitmq_exchange", "ClassicExchange"),
+    "rabbitmq-quorum": ("rabbitmq_exchange", "QuorumExchange"),
+    "nats": ("jetstream_consumers", "JetStreamConsumers"),
+}
+
 _BY_WEFT: Final = (
     "producer with batches of 1,000, 32 under way; 16 pops and acks of 1,000 under way"
 )
@@ -94,7 +108,7 @@ _BY_PIKA: Final = "event-driven, confirms, 2,500 unconfirmed; prefetch 1,000, an
 _BY_NATS: Final = "asynchronous, 4,000 unconfirmed; push consumer, AckPolicy.ALL"
 _BY_KAFKA: Final = "produce_batch, acks=all, idempotent, linger 5 ms; a commit for 1,000"
 
-ALL: Final[tuple[System, ...]] = (
+_SYSTEMS: Final[tuple[System, ...]] = (
     System(
         "weft-disk", WeftDisk, *_WEFT, True, "fsynced, acks too", _BY_WEFT, _weft
     ),
@@ -141,6 +155,8 @@ ALL: Final[tuple[System, ...]] = (
     ),
 )  # fmt: skip
 
+ALL: Final = tuple(replace(each, fan_out=_FAN_OUT.get(each.name)) for each in _SYSTEMS)
 BY_NAME: Final = {system.name: system for system in ALL}
 SINGLE: Final = tuple(system.name for system in ALL if not system.special)
 REPLICATED: Final = tuple(system.name for system in ALL if system.special)
+FANNING: Final = tuple(system.name for system in ALL if system.fan_out)

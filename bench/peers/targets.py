@@ -1,6 +1,6 @@
-"""What Weft must reach, as ratios within one run; each is judged and printed, missed ones too.
+"""Weft's performance targets, as ratios within one run; every target is printed, met or missed.
 
-Where a target does not name a durability, Weft runs with its default, fsync before every ack.
+If a target names no durability, Weft runs with the default: fsync before every ack.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from .result import FLOOR, Results, Spread
-from .systems import BY_NAME, SINGLE
+from .systems import BY_NAME, FANNING, SINGLE
 
 DISK: Final = "weft-disk"
 OS: Final = "weft-os"
@@ -63,6 +63,10 @@ def targets() -> Iterator[Target]:
     for peer in ("rabbitmq-quorum-3", "nats-r3", "kafka-3"):
         place = ("W6", peer, "rate")
         yield Target(f"W6 three nodes against {peer}", ("W6", "weft-3", "rate"), place, 1.0)
+    for peer in FANNING:
+        if peer not in (DISK, OS):
+            words = f"W9 fan-out to ten queues against {peer}"
+            yield Target(words, ("W9", DISK, "rate"), ("W9", peer, "rate"), 1.0)
     for name, words in (("W7", "W7 drain of a deep queue"), ("W8", "W8 thousand queues")):
         yield Target(f"{words} against W1", (name, DISK, "rate"), ("W1", DISK, "rate"), 0.8)
 

@@ -1,7 +1,7 @@
-"""Weft through its own client: a producer that batches, and pops and acks of whole batches.
+"""Weft through the Python client: a batching producer, and pops and acks of whole batches.
 
-What `weft bench` does: 16 pops or acks are under way at once, so that one is decoded while another
-waits for the disk. With a thousand queues each has its own producer and one pop that waits.
+As in `weft bench`, 16 pops or acks run concurrently, so that one is decoded while another waits for
+the disk. With a thousand queues each queue has one producer and one waiting pop.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from weft.aio import connect as connect_async
 from .server import Address
 from .session import SILENCE_S, Flow, Lost, Session
 
-#: Pops and acks under way at once, of one queue.
+#: Concurrent pops and acks of one queue.
 _PIPELINE: Final = 16
-#: Batches that a producer has under way: four times its default, for throughput.
+#: In-flight batches of a producer: four times the default, for throughput.
 _PUSHES: Final = 32
 
 
@@ -79,7 +79,7 @@ class WeftQueues(Session):
         each = _PIPELINE if len(flow.queues) == 1 else 1
         queues = [self._async.queue(name) for name in flow.queues for _ in range(each)]
         works = [asyncio.create_task(self._take(queue, flow)) for queue in queues]
-        # The first to see that all is done ends the others, which wait for what never comes.
+        # The first task that finishes cancels the others, which wait for messages in vain.
         await asyncio.wait(works, return_when=asyncio.FIRST_COMPLETED)
         for work in works:
             work.cancel()
@@ -95,7 +95,7 @@ class WeftQueues(Session):
             await queue.ack_many(batch)
             self._taken += len(batch)
             if len(flow.queues) > 1:
-                del batch  # or each queue keeps its last one until the next comes
+                del batch  # Otherwise each queue's last batch stays in memory during the next pop.
 
     def push(self, queue: str, body: bytes) -> None:
         self._client.queue(queue).push(body)

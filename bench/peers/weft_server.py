@@ -1,4 +1,4 @@
-"""Weft itself: a node, or three, with all settings by default but the durability."""
+"""Weft: one node or three, with default settings except for the durability."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ADDRESS: Final = "address.json"
 
 
 class WeftServer(Server):
-    """The kinds below say when a push is acknowledged."""
+    """Base class; the subclasses set the durability."""
 
     durability: ClassVar[str]
 
@@ -54,7 +54,7 @@ def _version() -> str:
 
 
 def _said(data: Path) -> dict[str, Any]:
-    """Where it serves: it says so in a file when it does."""
+    """The node's address from `address.json`, which the node writes when ready."""
     try:
         said: dict[str, Any] = json.loads((data / _ADDRESS).read_text())
     except FileNotFoundError:
@@ -63,7 +63,7 @@ def _said(data: Path) -> dict[str, Any]:
 
 
 class WeftCluster(Server):
-    """Three nodes. They are the processes of `weft.testing.cluster`, which joins them."""
+    """Three nodes, started and joined by `weft.testing.cluster`."""
 
     nodes = 3
     settings = "--durability disk, three nodes"

@@ -1,7 +1,7 @@
-"""One producer, consumer or caller as its own process; it speaks lines of JSON with the run.
+"""A worker process: one producer, consumer or caller, controlled through lines of JSON.
 
-It says when it is ready, waits for the word, works, and says when it began and ended and what
-processor time it took. Both clocks are the machine's, so that those of two workers compare.
+The worker reports readiness, waits for the start line, works, and reports start time, end time and
+processor time. CLOCK_MONOTONIC is common to the machine, so times of two workers are comparable.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from weft.client.cli.bench.child import ready, say
 from .session import Flow, Session
 from .systems import BY_NAME
 
-#: Pushes and pops take turns in slices, so that both see the same moments of the machine.
+#: Calls per slice: pushes and pops alternate in slices, under the same conditions.
 _SLICE: Final = 50
 
 
@@ -30,20 +30,21 @@ class Task(msgspec.Struct, frozen=True):
     count: int
     size: int
     visit: int
+    fan_out: bool = False
 
 
 def main() -> None:
     task = msgspec.json.decode(sys.argv[1].encode(), type=Task)
     try:
         say(_work(task))
-    except Exception as error:  # The run says which system failed, and how, and goes on.
+    except Exception as error:  # The run reports the failure of the system and continues.
         say({"error": {"code": "UNAVAILABLE", "message": f"{type(error).__name__}: {error}"}})
         sys.exit(1)
 
 
 def _work(task: Task) -> dict[str, Any]:
-    session = BY_NAME[task.system].open(task.address)
-    flow = Flow(task.queues, task.count, task.size, task.visit)
+    session = BY_NAME[task.system].open(task.address, fan_out=task.fan_out)
+    flow = Flow(task.queues, task.count, task.size, task.visit, task.fan_out)
     try:
         if task.role == "call":
             return _call(session, flow)
@@ -59,7 +60,7 @@ def _work(task: Task) -> dict[str, Any]:
 
 
 def _call(session: Session, flow: Flow) -> dict[str, Any]:
-    """Synchronous pushes and pops with their acks, one at a time; every call is timed."""
+    """Times synchronous pushes and synchronous pops with acks, one call at a time."""
     (queue,) = flow.queues
     bodies = flow.bodies()
     for _ in range(_SLICE):

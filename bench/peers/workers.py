@@ -1,4 +1,4 @@
-"""The producers and consumers of one measurement, and what they and the server used meanwhile."""
+"""The producers and consumers of one measurement, with processor time of workers and server."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ from .server import Server
 from .session import Flow
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-#: From the word to the result: the slowest peer's deepest queue.
+#: Timeout from start to result, for the deepest queue of the slowest peer.
 WORK_S_MAX: Final = 600.0
 _STOP_S: Final = 10.0
 _TAIL_BYTES: Final = 1000
 
 
 class WorkerFailed(Exception):
-    """A worker reported an error, died or hung; the text says which, and what it said."""
+    """A worker reported an error, died or hung; the message has the cause and the output."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one measurement took, from the first worker's start to the last one's end."""
+    """The use of one measurement, from the first worker's start to the last worker's end."""
 
     seconds: float
     server_cpu_s: float
     client_cpu_s: float
-    #: Processors that other programs kept busy meanwhile; the idle servers of peers are in it.
+    #: Processors kept busy by other programs, including idle servers of peers.
     other_cores: float
     #: The server's memory at the end.
     rss_bytes: int
-    #: What each worker said.
+    #: The report of each worker.
     said: list[dict[str, Any]] = field(repr=False)
 
 
 class Worker:
-    """One worker process, talked to by lines of JSON."""
+    """One worker process, controlled through lines of JSON."""
 
     def __init__(self, system: str, role: str, server: Server, flow: Flow) -> None:
         self._name = f"{system}'s {role} worker"
@@ -59,6 +59,7 @@ class Worker:
             "count": flow.count,
             "size": flow.size,
             "visit": flow.visit,
+            "fan_out": flow.fan_out,
         }
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (closed by close)
         self._process = subprocess.Popen(
@@ -77,7 +78,7 @@ class Worker:
         self._process.stdin.flush()
 
     def read(self, until: float) -> dict[str, Any]:
-        """Its next line; raises what it reports as an error."""
+        """The worker's next line; raises the error that the worker reports."""
         assert self._process.stdout is not None
         pipe = self._process.stdout.fileno()
         while b"\n" not in self._heard:
@@ -99,7 +100,7 @@ class Worker:
         return self._log.read()[-_TAIL_BYTES:].decode(errors="replace").strip() or "(silent)"
 
     def close(self) -> None:
-        """It may be at the end of its work, or not; either way it goes now."""
+        """Terminates the worker, finished or not."""
         try:
             self._process.wait(_STOP_S)
         except subprocess.TimeoutExpired:
@@ -115,7 +116,7 @@ class Worker:
 
 
 def work(system: str, server: Server, roles: Sequence[tuple[str, Flow]]) -> Outcome:
-    """Runs the workers together; the clock runs from the first producer's start to the last end."""
+    """Runs the workers concurrently; times from the first producer's start to the last end."""
     with ExitStack() as stack:
         workers = []
         for role, flow in roles:
@@ -128,7 +129,7 @@ def work(system: str, server: Server, roles: Sequence[tuple[str, Flow]]) -> Outc
                 worker.read(until)
             before, busy, own = server.usage(), usage.machine_busy_s(), usage.own_cpu_s()
             began = time.monotonic()
-            for worker in reversed(workers):  # consumers first: they wait
+            for worker in reversed(workers):  # Consumers first, so that they wait for messages.
                 worker.go()
             said = [worker.read(until) for worker in workers]
         except BaseException:
@@ -141,7 +142,7 @@ def work(system: str, server: Server, roles: Sequence[tuple[str, Flow]]) -> Outc
     server_cpu = after.cpu_s - before.cpu_s
     client_cpu = sum(float(each["cpu_s"]) for each in said)
     sends = [role == "produce" for role, _ in roles]
-    # A consumer that is started before its producers only waits for them.
+    # Time before the first producer's start is only waiting of consumers.
     starts = [int(each["start_ns"]) for each, is_one in zip(said, sends, strict=True) if is_one]
     first = min(starts or [int(each["start_ns"]) for each in said])
     seconds = (max(int(each["end_ns"]) for each in said) - first) / 1e9

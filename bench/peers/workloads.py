@@ -1,7 +1,8 @@
-"""What is measured, W1 to W8b, and one setup of a paper. Every workload runs on every system alike.
+"""The workloads W1 to W9, and one setup from a paper. Every workload is the same on every system.
 
-A throughput workload's count is chosen for each system so that a measurement takes about the same
-time; a fixed count would give a fast system no time and a slow one hours.
+The message count of a throughput workload is chosen per system, so that every measurement takes
+about the same time; a fixed count would be too short for a fast system and take hours on a slow
+one.
 """
 
 from __future__ import annotations
@@ -15,17 +16,17 @@ from weft.client.cli.bench.latency import Percentiles
 from .arena import Arena
 from .plan import Plan
 from .session import Flow
-from .systems import REPLICATED, SINGLE, System
+from .systems import FANNING, REPLICATED, SINGLE, System
 from .workers import Outcome
 
 MIB: Final = 1024 * 1024
-#: Of one measurement: Redis holds all of it in memory, and a disk writes it several times.
+#: Maximum bytes of one measurement: Redis holds them in memory, and disks write them repeatedly.
 BYTES_MAX: Final = 1024 * MIB
 
 
 @dataclass(frozen=True)
 class Column:
-    """A figure in the tables."""
+    """One column of the tables."""
 
     figure: str
     title: str
@@ -64,12 +65,12 @@ def costs(outcome: Outcome, count: int) -> dict[str, float]:
 
 
 class Through(Workload):
-    """Producers and one consumer at once: everything delivered and acknowledged."""
+    """Producers and one consumer run concurrently; every message is delivered and acknowledged."""
 
     columns = (Column("rate", "messages/s"), *CPU_COLUMNS)
     size: ClassVar[int] = 128
     producers: ClassVar[int] = 1
-    #: Messages to one queue before the next one's turn.
+    #: Messages to one queue before the next queue's turn.
     visit: ClassVar[int] = 1000
 
     def queue_count(self, plan: Plan) -> int:
@@ -118,11 +119,36 @@ class W8(Through):
 
 
 class W8b(W8):
-    """Smaller visits: what a thousand queues cost that fill slowly."""
+    """Short runs per queue: the cost of a thousand queues that fill slowly."""
 
     name = "W8b"
     title = "W8 with 100 messages to one queue and then the next"
     visit = 100
+
+
+class W9(Workload):
+    """Fan-out: one producer, and one consumer of all queues."""
+
+    name = "W9"
+    title = "128-byte messages, each to ten queues, delivered and acknowledged in each of them"
+    columns = (Column("rate", "messages delivered/s"), *CPU_COLUMNS)
+    systems = FANNING
+    size: ClassVar[int] = 128
+    queues: ClassVar[int] = 10
+
+    def measure(self, arena: Arena, plan: Plan, system: System) -> Taken:
+        def through(count: int) -> Outcome:
+            with arena.queues(system, self.queues, fan_out=True) as queues:
+                sends = Flow(queues, count, self.size, fan_out=True)
+                takes = Flow(queues, count * self.queues, self.size, fan_out=True)
+                return arena.work(system, [("produce", sends), ("consume", takes)])
+
+        key = (self.name, system.name, self.size)
+        most = BYTES_MAX // self.size // self.queues
+        count = arena.count_for(key, plan.seconds, most, lambda some: through(some).seconds)
+        outcome = through(count)
+        delivered = count * self.queues
+        return Taken({"rate": delivered / outcome.seconds, **costs(outcome, delivered)}, {})
 
 
 class InTurn(Workload):
@@ -236,7 +262,7 @@ class W3(Calls):
 
 
 class P1(Calls):
-    """Fabriq's run for short messages: a client sends and then receives 1,000 of 50 bytes."""
+    """Fabriq's setup for short messages: a client sends, then receives, 1,000 of 50 bytes."""
 
     name = "P1"
     title = "Fabriq's setup: 1,000 messages of 50 bytes, one call at a time"
@@ -288,5 +314,7 @@ class W7(Workload):
         return Taken({**figures, **costs(drained, depth)}, {})
 
 
-ALL: Final[tuple[Workload, ...]] = (W1(), W2(), W3(), W4(), W5(), W6(), W7(), W8(), W8b(), P1())
+ALL: Final[tuple[Workload, ...]] = (
+    W1(), W2(), W3(), W4(), W5(), W6(), W7(), W8(), W8b(), W9(), P1(),
+)  # fmt: skip
 BY_NAME: Final = {workload.name: workload for workload in ALL}

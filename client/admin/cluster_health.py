@@ -1,7 +1,7 @@
 """The status of a cluster, as reported by a node, with a verdict.
 
-A partition is *served* when its primary is active and its whole sync set is alive.
-`weft.dht.safety` computes the verdict and defines its rules and words.
+A partition is *served* when the primary is active and the whole sync set is alive.
+`weft.dht.safety` computes the verdict and defines the rules and states.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ACTIVE: Final = "active"
 
 @dataclass(frozen=True)
 class NodeHealth:
-    """A member, with the number of partitions that it leads, follows and learns."""
+    """A member, with the numbers of partitions led, followed and learned."""
 
     node: pb.Node
     leads: int
@@ -37,7 +37,7 @@ class NodeHealth:
 class ClusterHealth:
     places: pb.PlacesResponse
     nodes: list[NodeHealth]
-    #: Number of partitions by role of their primary.
+    #: Number of partitions by role of the primary.
     roles: dict[str, int]
     verdict: Verdict
 
@@ -61,7 +61,7 @@ class ClusterHealth:
 
 
 def data_nodes(places: pb.PlacesResponse) -> list[pb.Node]:
-    """The members that can hold data, now and in future."""
+    """The members able to hold data, now and in future."""
     return [n for n in places.nodes if n.alive and n.state == ACTIVE and not n.witness]
 
 

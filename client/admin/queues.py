@@ -8,12 +8,17 @@ from typing import Any, Final, TypedDict
 from weft import limits
 from weft.client import arguments
 from weft.client.pipeline.subscription import SubscriptionStats
-from weft.client.routing.router import ANY
 from weft.client.routing.session import ClientSession
 from weft.client.stats import QueueStats
 from weft.errors import InvalidArgument, QueueExists, QueueNotFound
 from weft.proto import pipelines, wire
-from weft.proto.settings import Settings
+from weft.proto.settings import (
+    SHARE_WHOLE,
+    STOCHASTIC,
+    STOCHASTIC_DEFAULTS,
+    Settings,
+    share_per_mille,
+)
 
 #: Queues in one answer; a longer list takes several requests.
 PAGE: Final = 1000
@@ -23,10 +28,19 @@ _DEFAULTS: Final = Settings()
 
 def make_settings(given: Mapping[str, Any]) -> Settings:
     """Returns the settings of a new queue; missing values get their defaults."""
-    _check_given(given)
-    settings = Settings(**given)
+    checked = _checked(given)
+    if checked.get("kind") == STOCHASTIC:
+        checked = {**STOCHASTIC_DEFAULTS, **checked}
+    settings = Settings(**checked)
     settings.check()
     return settings
+
+
+def stored_settings(stored: Mapping[str, Any]) -> Settings:
+    """Returns the settings from a backup, which has them as stored."""
+    share = stored.get("share", 0)
+    arguments.check_integer("share", share, 0, SHARE_WHOLE)
+    return make_settings({**stored, "share": share / SHARE_WHOLE})
 
 
 class QueueSettings(TypedDict, total=False):
@@ -39,6 +53,17 @@ class QueueSettings(TypedDict, total=False):
     dedup_window_ms: int
     max_messages: int
     ordered: bool
+    grouped: bool
+    keep_leases: bool
+    kind: str
+    buffers: int
+    max_hops: int
+    access: str
+    expire_idle_ms: int
+    share: float
+    rate_limit: int
+    max_in_flight: int
+    graphs: bool
 
 
 class AdminCore:
@@ -50,10 +75,10 @@ class AdminCore:
     ) -> bool:
         arguments.check_queue_name("name", name)
         arguments.check_flag("update", update)
-        request = wire.CreateQueue(name, make_settings(settings))
+        request = wire.create_request(name, make_settings(settings))
         while True:
             try:
-                return (await self._session.ask(ANY, request, wire.Created, None)).created
+                return (await self._session.ask(request, wire.Created, None)).created
             except QueueExists:
                 if not update:
                     raise
@@ -66,15 +91,15 @@ class AdminCore:
 
     async def update_queue(self, name: str, changes: Mapping[str, Any]) -> None:
         arguments.check_queue_name("name", name)
-        _check_given(changes)
-        if not changes:
+        checked = _checked(changes)
+        if not checked:
             raise InvalidArgument("update_queue wants at least one setting to change")
-        request = wire.UpdateQueue(name, dict(changes))
-        await self._session.ask(ANY, request, wire.Done, None)
+        request = wire.UpdateQueue(name, checked)
+        await self._session.ask(request, wire.Done, None)
 
     async def delete_queue(self, name: str) -> int:
         arguments.check_queue_name("name", name)
-        return (await self._session.ask(ANY, wire.DeleteQueue(name), wire.Done, None)).count
+        return (await self._session.ask(wire.DeleteQueue(name), wire.Done, None)).count
 
     async def list_queues(self, prefix: str) -> list[QueueStats]:
         arguments.check_text("prefix", prefix, 0, limits.KIB)
@@ -82,9 +107,46 @@ class AdminCore:
         more = True
         while more:
             request = wire.ListQueues(prefix, found[-1].name if found else "", PAGE)
-            page = await self._session.ask(ANY, request, wire.Queues, None)
+            page = await self._session.ask(request, wire.Queues, None)
             found += map(QueueStats.of, page.queues)
             more = page.more and bool(page.queues)
+        return found
+
+    async def create_topic(self, name: str) -> bool:
+        arguments.check_queue_name("name", name)
+        return (await self._session.ask(wire.CreateTopic(name), wire.Created, None)).created
+
+    async def delete_topic(self, name: str) -> None:
+        arguments.check_queue_name("name", name)
+        await self._session.ask(wire.DeleteTopic(name), wire.Done, None)
+
+    async def bind(
+        self,
+        topic: str,
+        queue: str,
+        headers: Mapping[str, str] | None,
+        prefixes: Mapping[str, str] | None,
+    ) -> bool:
+        arguments.check_queue_name("topic", topic)
+        arguments.check_queue_name("queue", queue)
+        exact, begin = check_filter("headers", headers), check_filter("prefixes", prefixes)
+        request = wire.Bind(topic, queue, exact, begin)
+        return (await self._session.ask(request, wire.Created, None)).created
+
+    async def unbind(self, topic: str, queue: str) -> bool:
+        arguments.check_queue_name("topic", topic)
+        arguments.check_queue_name("queue", queue)
+        return (await self._session.ask(wire.Unbind(topic, queue), wire.Done, None)).count > 0
+
+    async def list_topics(self, prefix: str) -> list[wire.TopicInfo]:
+        arguments.check_text("prefix", prefix, 0, limits.KIB)
+        found: list[wire.TopicInfo] = []
+        more = True
+        while more:
+            request = wire.ListTopics(prefix, found[-1].name if found else "", PAGE)
+            page = await self._session.ask(request, wire.Topics, None)
+            found += page.topics
+            more = page.more and bool(page.topics)
         return found
 
     async def settings_of(self, names: Iterable[str] | None) -> dict[str, Settings]:
@@ -98,7 +160,7 @@ class AdminCore:
         for name in names:
             arguments.check_queue_name("name", name)
             try:
-                answer = await self._session.ask(ANY, wire.DescribeQueue(name), wire.Queues, None)
+                answer = await self._session.ask(wire.DescribeQueue(name), wire.Queues, None)
             except QueueNotFound:
                 continue
             found[name] = answer.queues[0].settings
@@ -108,34 +170,50 @@ class AdminCore:
         arguments.check_queue_name("queue", queue)
         arguments.check_queue_name("name", name)
         request = pipelines.DeleteSubscription(queue, name)
-        return (await self._session.ask(ANY, request, wire.Done, None)).count
+        return (await self._session.ask(request, wire.Done, None)).count
 
     async def list_subscriptions(self, queue: str) -> list[SubscriptionStats]:
         arguments.check_queue_name("queue", queue)
         request = pipelines.ListSubscriptions(queue)
-        found = await self._session.ask(ANY, request, pipelines.Subscriptions, None)
+        found = await self._session.ask(request, pipelines.Subscriptions, None)
         return list(map(SubscriptionStats.of, found.subscriptions))
 
     async def view(self) -> wire.ViewInfo:
-        return await self._session.ask(ANY, wire.GetView(), wire.ViewInfo, None)
+        return await self._session.ask(wire.GetView(), wire.ViewInfo, None)
 
     async def status(self) -> wire.StatusInfo:
-        return await self._session.ask(ANY, wire.Status(), wire.StatusInfo, None)
+        return await self._session.ask(wire.Status(), wire.StatusInfo, None)
 
 
-def _check_given(given: Mapping[str, Any]) -> None:
-    """Checks names and types; `Settings.check` checks the values."""
+def check_filter(name: str, wanted: Mapping[str, str] | None) -> dict[str, str]:
+    """Checks header names and the values that a binding wants."""
+    if wanted is not None and not isinstance(wanted, Mapping):
+        raise arguments.wrong_type(name, "a mapping of text to text", wanted)
+    for header, value in (wanted or {}).items():
+        arguments.check_text(f"each name of {name}", header, 1, limits.FILTER_BYTES_MAX)
+        arguments.check_text(f"each value of {name}", value, 0, limits.FILTER_BYTES_MAX)
+    return dict(wanted or {})
+
+
+def _checked(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Checks names and types, and returns the settings as stored; `Settings.check` checks the
+    values."""
+    checked = dict(given)
     unknown = sorted(set(given) - set(Settings.__struct_fields__))
     if unknown:
         raise InvalidArgument(
-            f"no such setting: {', '.join(unknown)}; there are "
+            f"unknown setting: {', '.join(unknown)}; the settings are "
             f"{', '.join(Settings.__struct_fields__)}"
         )
     for name, value in given.items():
         default = getattr(_DEFAULTS, name)
-        if isinstance(default, bool):
+        if name == "share":
+            arguments.check_number(name, value, 0, 1)
+            checked[name] = share_per_mille(value)
+        elif isinstance(default, bool):
             arguments.check_flag(name, value)
         elif isinstance(default, int):
             arguments.check_integer(name, value, 0, limits.NUMBER_MAX)
         else:
             arguments.check_text(name, value, 0, limits.KIB)
+    return checked

@@ -5,7 +5,8 @@ began and is not acked when its partition is read. The backup keeps the delivery
 priority, headers, key and push time of a message, and the reason and origin of a dead letter.
 Leased messages are stored as waiting messages. A message that is pushed or acked during the backup
 may or may not be included: the partitions are read one after the other. The backup includes queues
-with their settings and, for a whole cluster, the rows of the hash table.
+with their settings and, for a whole cluster, the topics with their bindings and the rows of the
+hash table.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from weft.client.routing.session import ClientSession
 from weft.errors import QueueNotFound
 from weft.proto import wire
 
-from .file import Batches, End, QueueKept, Rows, Start, Writer
+from .file import VERSION, VERSION_PLAIN, Batches, End, QueueKept, Rows, Start, Writer
+from .topics import kept_topics
 
 #: Called with the partitions read, the total of partitions, and the messages so far.
 Progress = Callable[[int, int, int], None]
@@ -39,7 +41,8 @@ async def take(
     if unknown:
         raise QueueNotFound(f"there is no queue {', '.join(unknown)}")
     wanted = sorted(found if queues is None else set(queues))
-    with Writer(path) as file:
+    topics = await kept_topics(session, frozenset(wanted)) if queues is None else []
+    with Writer(path, VERSION if topics else VERSION_PLAIN) as file:
         asked = None if queues is None else wanted
         start = Start(
             secrets.token_bytes(16), version("weft"), view.cluster, view.partitions, _now(), asked
@@ -47,13 +50,18 @@ async def take(
         file.write(start)
         for name in wanted:
             file.write(QueueKept(name, msgspec.structs.asdict(found[name])))
+        for topic in topics:
+            file.write(topic)
         totals = _Totals(frozenset(wanted))
         scopes: list[str | None] = [None] if asked is None else list(asked)
         for partition in range(view.partitions):
             for scope in scopes:
-                await _partition(session, file, wire.Snapshot(partition, scope), totals)
+                await _partition(
+                    session, file, wire.Snapshot(partition, scope, graphs=True), totals
+                )
             progress(partition + 1, view.partitions, totals.messages)
-        end = End(len(wanted), totals.batches, totals.messages, totals.rows, _now())
+        counts = totals.batches, totals.messages, totals.rows
+        end = End(len(wanted), *counts, _now(), len(topics))
         file.write(end)
     return end
 
@@ -70,16 +78,16 @@ async def _partition(
     """Reads all pages of one partition."""
     more = True
     while more:
-        page = await session.ask(asked.partition, asked, wire.Snapped, None)
+        page = await session.ask(asked, wire.Snapped, None)
         batches = [each for kept in page.batches if (each := _of(kept, totals.known)) is not None]
         if batches:
             file.write(Batches(batches))
         if page.rows:
-            file.write(Rows(page.rows))
+            file.write(Rows(page.rows, page.ttls_ms))
         totals.batches += len(batches)
         totals.messages += sum(part.count for kept in batches for part in kept.parts)
         totals.rows += len(page.rows)
-        asked = wire.Snapshot(asked.partition, asked.queue, page.lsn, page.key)
+        asked = wire.Snapshot(asked.partition, asked.queue, page.lsn, page.key, True)
         more = page.more
 
 

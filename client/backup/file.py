@@ -7,7 +7,8 @@ missing, moved or surplus record does not match, nor does any record after it. T
 a temporary name beside the final one, and renames it when it is complete and on disk.
 
 `VERSION` is raised when an old Weft could misread a new file. New fields are only added at the end
-of a struct, with a default, and need no new version.
+of a struct, with a default, and need no new version. Version 2 has topics; a backup without topics
+is a file of version 1, which an older Weft reads.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ from weft.errors import BackupDamaged, StoreVersion
 from weft.limits import BATCH_BYTES_MAX, MIB
 from weft.proto import wire
 
-VERSION: Final = 1
+VERSION: Final = 2
+#: The version of a file without topics.
+VERSION_PLAIN: Final = 1
 _FIRST_LINE: Final = b"weft backup %d\n"
 _LINE_BYTES_MAX: Final = 32
 _record = struct.Struct(">BIQ")
@@ -58,6 +61,13 @@ class Batches(msgspec.Struct, frozen=True, array_like=True):
 
 class Rows(msgspec.Struct, frozen=True, array_like=True):
     rows: list[tuple[str, bytes]]
+    #: As in `Snapped`; empty in a file of version 0.1.0.
+    ttls_ms: list[int] = msgspec.field(default_factory=list)
+
+
+class TopicKept(msgspec.Struct, frozen=True, array_like=True):
+    name: str
+    bindings: list[wire.Binding]
 
 
 class End(msgspec.Struct, frozen=True, array_like=True):
@@ -66,22 +76,25 @@ class End(msgspec.Struct, frozen=True, array_like=True):
     messages: int
     rows: int
     ended: str
+    topics: int = 0
 
 
-Record = Start | QueueKept | Batches | Rows | End
-_KINDS: Final[dict[int, type[Record]]] = {1: Start, 2: QueueKept, 3: Batches, 4: Rows, 5: End}
+Record = Start | QueueKept | Batches | Rows | End | TopicKept
+_KINDS: Final[dict[int, type[Record]]] = {
+    1: Start, 2: QueueKept, 3: Batches, 4: Rows, 5: End, 6: TopicKept,
+}  # fmt: skip
 _NUMBERS: Final = {kind: number for number, kind in _KINDS.items()}
 
 
 class Writer:
     """Use `with`: the file appears under its name when the block ends without an error."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, version: int = VERSION) -> None:
         self._path = path
         self._draft = path.with_name(path.name + ".partial")
         handle = os.open(self._draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         self._file = os.fdopen(handle, "wb")
-        self._file.write(_FIRST_LINE % VERSION)
+        self._file.write(_FIRST_LINE % version)
         self._sum = 0
 
     def write(self, record: Record) -> None:

@@ -11,8 +11,8 @@ modes:
   every message of the backup. A partition remembers its progress with each backup: an interrupted
   restore continues at that point, and a repeated one changes nothing.
 
-Missing queues are created. Rows of the hash table are restored with the whole backup only; an
-existing key keeps its value.
+Missing queues are created. Topics and rows of the hash table are restored with the whole backup
+only; an existing key keeps its value, and a bound queue its filter.
 """
 
 from __future__ import annotations
@@ -29,24 +29,21 @@ from typing import Final
 import msgspec
 
 from weft import limits
-from weft.client.admin.queues import AdminCore, make_settings
-from weft.client.routing import retry
-from weft.client.routing.router import ANY
-from weft.client.routing.session import ClientSession
+from weft.client.admin.queues import AdminCore, stored_settings
+from weft.client.routing.session import ClientSession, ask_all
 from weft.client.transport.link import Asked
-from weft.errors import BackupDamaged, InvalidArgument, QueueExists, QueueNotFound, Unavailable
+from weft.errors import BackupDamaged, InvalidArgument, QueueExists, QueueNotFound
 from weft.proto import wire
 from weft.proto.settings import Settings
 
-from .file import Batches, End, QueueKept, Record, Rows, Start, read
+from .file import Batches, End, QueueKept, Record, Rows, Start, TopicKept, read
+from .topics import restore_topics
 
 #: Batches in flight at once, each to another partition, and their bytes.
 WINDOW_MAX: Final = 32
 WINDOW_BYTES_MAX: Final = 4 * limits.MIB
 #: Number of queues named in one error.
 _NAMES_MAX: Final = 10
-#: Tries for a row with an unknown outcome: the request is safe to repeat.
-_ROW_TRIES: Final = 5
 
 #: Called with the number of batches and rows done, and the total.
 Progress = Callable[[int, int], None]
@@ -59,6 +56,7 @@ class Contents:
     start: Start
     end: End
     queues: dict[str, Settings] = field(default_factory=dict)
+    topics: list[TopicKept] = field(default_factory=list)
 
 
 @dataclass
@@ -78,6 +76,9 @@ class Restored:
     rows: int = 0
     #: Rows with an existing key.
     rows_kept: int = 0
+    topics_made: int = 0
+    #: Queues bound to topics.
+    bindings_made: int = 0
 
 
 def look(path: Path) -> Contents:
@@ -86,23 +87,27 @@ def look(path: Path) -> Contents:
     queues: dict[str, Settings] = {}
     end = End(0, 0, 0, 0, "")
     batches = messages = rows = 0
+    topics: list[TopicKept] = []
     for record in read(path):
         match record:
             case Start():
                 start = record
             case QueueKept():
-                queues[record.name] = make_settings(record.settings)
+                queues[record.name] = stored_settings(record.settings)
             case Batches():
                 batches += len(record.batches)
                 messages += sum(p.count for kept in record.batches for p in kept.parts)
             case Rows():
                 rows += len(record.rows)
+            case TopicKept():
+                topics.append(record)
             case End():
                 end = record
     assert start is not None, "read() gives one"
-    if (len(queues), batches, messages, rows) != (end.queues, end.batches, end.messages, end.rows):
+    found = (len(queues), batches, messages, rows, len(topics))
+    if found != (end.queues, end.batches, end.messages, end.rows, end.topics):
         raise BackupDamaged(f"{path} does not have what its end says: {end}")
-    return Contents(start, end, queues)
+    return Contents(start, end, queues, topics)
 
 
 @dataclass(frozen=True)
@@ -148,6 +153,8 @@ async def put_back(
     undo = cluster == contents.start.cluster and selection.into is None and not selection.again
     done = Restored("undo" if undo else "copy")
     existing = await _make_queues(session, contents, selection, done, undo=undo)
+    if selection.queues is None:
+        done.topics_made, done.bindings_made = await restore_topics(session, contents.topics)
     total = contents.end.batches + (contents.end.rows if selection.queues is None else 0)
     plan = _Plan(session, contents, selection, existing, undo=undo)
     for window in _windows(plan.requests(read(path))):
@@ -161,7 +168,7 @@ _Window = list[tuple[int, Asked]]
 
 
 def _windows(
-    requests: Iterator[tuple[int, wire.Restore | wire.CompareAndSwap]],
+    requests: Iterator[tuple[int, wire.Restore | wire.Put]],
 ) -> Iterator[_Window]:
     """Groups requests of one type into windows without two requests to the same place."""
     size, places = 0, set[int]()
@@ -186,6 +193,7 @@ class _Plan:
         self, session: ClientSession, contents: Contents, selection: Selection,
         existing: dict[str, Settings], *, undo: bool,
     ) -> None:  # fmt: skip
+        self._session = session
         self._router = session.router
         self._existing = existing
         self._selection = selection
@@ -196,9 +204,7 @@ class _Plan:
         #: Number of batches and rows of the file processed so far.
         self.batches = 0
 
-    def requests(
-        self, records: Iterator[Record]
-    ) -> Iterator[tuple[int, wire.Restore | wire.CompareAndSwap]]:
+    def requests(self, records: Iterator[Record]) -> Iterator[tuple[int, wire.Restore | wire.Put]]:
         for record in records:
             if isinstance(record, Batches):
                 for kept in record.batches:
@@ -206,8 +212,13 @@ class _Plan:
                         yield self._place(request), request
                     self.batches += 1
             elif isinstance(record, Rows) and self._selection.queues is None:
-                for key, value in record.rows:
-                    yield self._router.of_text(key), wire.CompareAndSwap(key, None, value)
+                ttls_ms = record.ttls_ms or [0] * len(record.rows)
+                for (key, value), ttl_ms in zip(record.rows, ttls_ms, strict=True):
+                    number = next(self._session.batches)
+                    yield (
+                        self._router.of_text(key),
+                        wire.Put(key, value, self._session.producer, number, ttl_ms, if_version=0),
+                    )
                     self.batches += 1
 
     def _of(self, kept: wire.Kept) -> Iterator[wire.Restore]:
@@ -238,13 +249,17 @@ class _Plan:
         # The queue to which the batch was pushed decides the partition. If that queue no longer
         # exists, the queue that now has the messages takes its place.
         queue = kept.queue if kept.queue in self._existing else kept.parts[0].queue
+        waits = any(part.waits for part in kept.parts)
+        kind = wire.RestoreWaiting if waits else wire.Restore
         if not self._undo:
-            return wire.Restore(queue, name, number, kept, also=also)
+            return kind(queue, name, number, kept, also=also)
         self._numbers[""] += 1
-        return wire.Restore(queue, name, -self._numbers[""], kept, purged_only=True)
+        return kind(queue, name, -self._numbers[""], kept, purged_only=True)
 
     def _place(self, request: wire.Restore) -> int:
         kept = request.kept
+        if kept.group is not None:
+            return self._router.of_text(kept.group)
         push = wire.Push(
             request.queue, kept.producer, kept.batch, kept.count, dedup_key=kept.dedup_key
         )
@@ -264,7 +279,7 @@ async def _put(session: ClientSession, window: _Window, done: Restored) -> None:
     if isinstance(window[0][1][0], wire.Restore):
         deadline = time.monotonic() + session.timeout_ms / 1000
         for (_, (request, _)), end in zip(
-            window, await retry.ask_all(session.router, window, wire.Pushed, deadline), strict=True
+            window, await ask_all(session.router, window, wire.Pushed, deadline), strict=True
         ):
             if isinstance(end, Exception):
                 raise end
@@ -284,21 +299,12 @@ async def _put(session: ClientSession, window: _Window, done: Restored) -> None:
 
 
 async def _put_rows(session: ClientSession, window: _Window, done: Restored) -> None:
-    for attempt in range(_ROW_TRIES):
-        deadline = time.monotonic() + session.timeout_ms / 1000
-        ends = await retry.ask_all(session.router, window, wire.Swapped, deadline)
-        doubt: _Window = []
-        for asked, end in zip(window, ends, strict=True):
-            if isinstance(end, Unavailable) and attempt + 1 < _ROW_TRIES:
-                doubt.append(asked)
-            elif isinstance(end, Exception):
-                raise end
-            else:
-                done.rows += end.swapped
-                done.rows_kept += not end.swapped
-        if not doubt:
-            return
-        window = doubt
+    deadline = time.monotonic() + session.timeout_ms / 1000
+    for end in await ask_all(session.router, window, wire.KeyWritten, deadline):
+        if isinstance(end, Exception):
+            raise end
+        done.rows += end.done
+        done.rows_kept += not end.done
 
 
 async def _make_queues(
@@ -318,8 +324,8 @@ async def _make_queues(
         )
     for name in _in_order(wanted):
         if name not in there:
-            request = wire.CreateQueue(name, wanted[name])
-            await session.ask(ANY, request, wire.Created, None)
+            request = wire.create_request(name, wanted[name])
+            await session.ask(request, wire.Created, None)
             done.queues_made += 1
     return wanted | there
 
@@ -329,12 +335,14 @@ def _differ(
 ) -> str:  # fmt: skip
     """Returns the settings that prevent a restore into the queue; empty if there are none.
 
-    An undo keeps the queue's settings: only `ordered` decides the place of its messages.
+    An undo keeps the queue's settings: only `ordered` and `grouped` decide the place of its
+    messages.
     """
     if name not in there:
         return ""
     now, then = (msgspec.structs.asdict(each[name]) for each in (there, wanted))
-    names = [each for each in then if now[each] != then[each] and (each == "ordered" or not undo)]
+    decide = ("ordered", "grouped")
+    names = [each for each in then if now[each] != then[each] and (each in decide or not undo)]
     settings = ", ".join(f"{each} is {now[each]!r}, not {then[each]!r}" for each in names)
     return f"{name} ({settings})" if names else ""
 

@@ -1,6 +1,7 @@
-"""``weft backup`` and ``weft restore``: a running cluster, or some queues, to a file and back.
+"""``weft backup`` and ``weft restore``: copy a running cluster, or some queues, to a file and back.
 
-What a backup promises stands in ``weft.client.backup.create``, how one is put back in ``restore``.
+``weft.client.backup.create`` states the guarantees of a backup; ``weft.client.backup.restore``
+states those of a restore.
 """
 
 from __future__ import annotations
@@ -31,16 +32,17 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.argument("file", type=_FILE)
 @click.option(
     "--queue", "queues", multiple=True, type=QUEUE_NAME,
-    help="Only this queue, or these.  [default: the whole cluster, with its hash table]",
+    help="Back up only this queue; repeatable.  [default: the whole cluster and its hash table]",
 )  # fmt: skip
-@click.option("--force", is_flag=True, help="Replace FILE if it is there.")
+@click.option("--force", is_flag=True, help="Overwrite FILE if it exists.")
 @options.everywhere
 def backup(file: Path, queues: tuple[str, ...], force: bool) -> None:
-    """Copy messages, queues and table to FILE, while the cluster works on.
+    """Copy messages, queues, topics and the hash table of a running cluster to FILE.
 
-    Every message that was acknowledged before the start, and is not acked when it is read, is in
-    it, with its delivery count, delay, headers, and reason if it is a dead letter; what is lent
-    counts as waiting. FILE appears when it is whole. It holds the messages in the clear.
+    FILE contains every message that was stored before the backup started and is not acked when its
+    partition is read, with delivery count, delay, headers, and the reason of a dead letter. Leased
+    messages are stored as waiting. FILE appears when it is complete. Messages in FILE are not
+    encrypted.
 
     \b
     Examples:
@@ -48,10 +50,10 @@ def backup(file: Path, queues: tuple[str, ...], force: bool) -> None:
       weft backup orders.weft --queue orders --queue orders.dead
     """
     from weft.client.backup.create import take
-    from weft.client.transport.link import run
+    from weft.client.transport.blocking_link import run
 
     if file.exists() and not force:
-        raise InvalidArgument(f"{file} is there already: name another file, or --force")
+        raise InvalidArgument(f"{file} exists: choose another file, or pass --force to overwrite")
     with options.connect() as client, _progress("reading partitions") as show:
 
         def progress(done: int, total: int, messages: int) -> None:
@@ -62,17 +64,17 @@ def backup(file: Path, queues: tuple[str, ...], force: bool) -> None:
         output.as_json({"file": str(file), "bytes": file.stat().st_size} | _end(end))
         return
     click.echo(
-        f"{end.messages} messages of {end.queues} queues and {end.rows} table rows are in {file} "
-        f"({file.stat().st_size} bytes)"
+        f"backed up {end.messages} messages of {end.queues} queues, {end.topics} topics and "
+        f"{end.rows} table rows to {file} ({file.stat().st_size} bytes)"
     )
 
 
 @click.command
 @click.argument("file", type=_FILE)
-@click.option("--check", is_flag=True, help="Only check FILE and say what it has.")
+@click.option("--check", is_flag=True, help="Only check FILE and print its contents.")
 @click.option(
     "--queue", "queues", multiple=True, type=QUEUE_NAME,
-    help="Only this queue, or these.  [default: all of FILE]",
+    help="Restore only this queue; repeatable.  [default: all queues of FILE]",
 )  # fmt: skip
 @click.option(
     "--into", type=QUEUE_NAME, metavar="NAME",
@@ -80,7 +82,7 @@ def backup(file: Path, queues: tuple[str, ...], force: bool) -> None:
 )  # fmt: skip
 @click.option(
     "--again", is_flag=True,
-    help="Restore every message of FILE, even those that are still there or were acknowledged.",
+    help="Restore every message of FILE, also messages that still exist or were acked.",
 )  # fmt: skip
 @options.everywhere
 def restore(
@@ -88,13 +90,14 @@ def restore(
 ) -> None:
     """Restore queues from the backup FILE: undo a purge, or copy them to another cluster.
 
-    Into the cluster that FILE was taken of, only messages that a purge or a delete removed since
-    are put back; those that are still there, or were acknowledged after the backup, are skipped and
-    counted. Into any other cluster every message of FILE is restored.
+    In the cluster of the backup, the command restores only messages that a purge or a delete has
+    removed since; messages that still exist, or were acked after the backup, are skipped and
+    counted. In any other cluster the command restores every message of FILE.
 
-    FILE is checked from end to end before anything is changed. Queues that do not exist are
-    created. An interrupted restore continues when it is run again; a repeated one changes nothing.
-    Keys of the hash table that exist keep their values.
+    The whole FILE is checked before any change. Missing queues are created. An interrupted restore
+    continues on the next run; a repeated restore changes nothing. Existing keys of the hash table
+    keep their values. Topics come back with the whole FILE, not with --queue: missing topics are
+    created and missing queues bound; a bound queue keeps its filter.
 
     \b
     Examples:
@@ -104,7 +107,7 @@ def restore(
       weft restore all.weft --servers 10.0.0.7:7700
     """
     from weft.client.backup.restore import Selection, look, put_back
-    from weft.client.transport.link import run
+    from weft.client.transport.blocking_link import run
 
     contents = look(file)
     selection = Selection(frozenset(queues) or None, into, again)
@@ -125,6 +128,8 @@ def restore(
         f"restored: {done.messages} messages in {done.batches} batches, {done.rows} table rows; "
         f"queues created: {done.queues_made}"
     )
+    if done.topics_made or done.bindings_made:
+        click.echo(f"topics created: {done.topics_made}; queues bound: {done.bindings_made}")
     if done.messages_skipped and done.mode == "undo":
         click.echo(
             f"skipped: {done.messages_skipped} messages that were not purged: they are still in "
@@ -144,6 +149,7 @@ def _describe(file: Path, contents: Contents) -> None:
         said: dict[str, Any] = _end(end) | {
             "id": start.id.hex(), "weft": start.weft, "cluster": start.cluster,
             "started": start.started, "queues": sorted(contents.queues), "file": str(file),
+            "topics": sorted(each.name for each in contents.topics),
         }  # fmt: skip
         output.as_json(said)
         return
@@ -152,10 +158,11 @@ def _describe(file: Path, contents: Contents) -> None:
             ("made", f"{start.started} to {end.ended}, by Weft {start.weft}"),
             ("of", f"cluster {start.cluster}" + ("" if start.asked is None else ", some queues")),
             ("queues", ", ".join(sorted(contents.queues)) or "none"),
+            ("topics", ", ".join(sorted(each.name for each in contents.topics)) or "none"),
             ("messages", f"{end.messages}, in {end.batches} batches"),
             ("table rows", f"{end.rows}"),
         ],
-        f"{file}: a whole backup, all checksums match",
+        f"{file}: a complete backup, all checksums match",
     )
 
 
@@ -165,7 +172,7 @@ def _end(end: End) -> dict[str, Any]:
 
 @contextmanager
 def _progress(text: str) -> Iterator[Any]:
-    """A bar on a terminal's standard error; silent everywhere else."""
+    """A progress bar if standard error is a terminal; no output otherwise."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 

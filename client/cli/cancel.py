@@ -12,11 +12,11 @@ from . import failure, options, output
 @click.argument("message_id", metavar="ID")
 @options.everywhere
 def cancel(name: str, message_id: str) -> None:
-    """Remove a message that is ready or delayed, so that it is never delivered.
+    """Remove a ready or delayed message, so that the message is never delivered.
 
-    ID is what `weft push` printed, or `weft peek` shows. A message that a consumer holds is not
-    removed (exit code 1). If the queue has no such message (any more) the exit code is 3: the
-    message is not delivered, and a cancel that is repeated after a lost answer ends so, too.
+    ID is the id printed by `weft push` or `weft peek`. A leased message is not removed (exit code
+    1). Exit code 3 means that the queue has no such message: it was acked, dropped or cancelled
+    before, for example by an earlier cancel with a lost answer.
 
     \b
     Examples:
@@ -30,7 +30,7 @@ def cancel(name: str, message_id: str) -> None:
     elif cancelled:
         click.echo(f"cancelled {message_id}")
     else:
-        reasons = "it was acked, dropped or cancelled before, or is another queue's"
+        reasons = "it was acked, dropped or cancelled before, or is in another queue"
         click.echo(f"{name} has no message {message_id}: {reasons}", err=True)
     if not cancelled:
         click.get_current_context().exit(failure.NOTHING_THERE)

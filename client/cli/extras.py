@@ -1,4 +1,4 @@
-"""Parts that are not always installed: which extra brings a module, and how to say so."""
+"""Optional dependencies: the pip extra of each module, and the error if a module is missing."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ from typing import Final
 
 from weft.errors import MissingExtra
 
-#: Modules that only an extra brings.
+#: Module -> the extra that installs it.
 EXTRAS: Final[dict[str, str]] = {
+    "cronsim": "tasks",
     "grpc_health": "server",
     "grpc_reflection": "server",
     "plyvel": "server",
+    "matplotlib": "models",
     "mpi4py": "mpi",
     "numpy": "mpi",
     "pandas": "spark",
     "prometheus_client": "server",
+    "py4j": "spark",
     "pyarrow": "spark",
     "pyspark": "spark",
 }
@@ -26,7 +29,7 @@ PLYVEL_PYTHON_END: Final = (3, 13)
 
 
 def load(module: str) -> ModuleType:
-    """Imports a module of Weft that may need an extra."""
+    """Imports a module of Weft; raises MissingExtra if a dependency from an extra is missing."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -34,7 +37,10 @@ def load(module: str) -> ModuleType:
 
 
 def explain(error: ModuleNotFoundError) -> Exception:
-    """MissingExtra, naming the extra; an unknown module is a broken installation, left as it is."""
+    """MissingExtra with the extra's name; for an unknown module, the original error.
+
+    A missing module outside `EXTRAS` means a broken installation, so the traceback is wanted.
+    """
     name = (error.name or "").partition(".")[0]
     if name not in EXTRAS:
         return error

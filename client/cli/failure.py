@@ -1,8 +1,14 @@
-"""How a command ends badly: one error line, one line that says what to do, and an exit code.
+"""Error output of commands: an `error:` line, a `try:` line with advice, and an exit code.
 
-0 is success, 1 an operation that failed, 2 a command that was not understood or cannot run with
-what is installed, 3 that there was nothing (`weft pop` on an empty queue), 130 an interrupt. Never
-a traceback for an error that Weft raises on purpose.
+| exit code | meaning |
+|---|---|
+| 0 | success |
+| 1 | the operation failed |
+| 2 | invalid usage, or a required package is not installed |
+| 3 | no message (`weft pop` on an empty queue, `weft cancel` of an absent message, `weft reply`) |
+| 130 | interrupted by Ctrl-C |
+
+Errors that Weft raises on purpose never print a traceback.
 """
 
 from __future__ import annotations
@@ -23,11 +29,11 @@ INTERRUPTED: Final = 130
 
 
 class CommandFailed(Exception):
-    """The command did its work and the answer is no: its output is printed, the exit code is 1."""
+    """The command printed a complete, negative result; exit with code 1 and no error line."""
 
 
 def show(error: WeftError, *, as_json: bool) -> int:
-    """Prints the error; gives the exit code."""
+    """Prints the error and returns the exit code."""
     if as_json:
         show_json(error.code, error.message, retriable=error.retriable)
     else:
@@ -37,13 +43,13 @@ def show(error: WeftError, *, as_json: bool) -> int:
 
 
 def show_os(error: OSError, *, as_json: bool) -> int:
-    """A file or a disk of this machine: the system says what, and usually where."""
+    """Prints an error of the local file system, with the file's name if the system reports one."""
     where = f"{error.filename}: " if error.filename else ""
     return show(WeftError(f"{where}{error.strerror or error}"), as_json=as_json)
 
 
 def show_usage(error: click.ClickException, *, as_json: bool) -> int:
-    """The same for what click itself refuses."""
+    """Prints an error that click raised while parsing the command line."""
     if as_json:
         show_json("USAGE", error.format_message(), retriable=False)
     else:

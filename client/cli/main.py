@@ -1,7 +1,8 @@
-"""The `weft` command: its list of commands, each loaded when it is used, and how it ends.
+"""The `weft` command: the table of subcommands, lazy loading, and exit codes for errors.
 
-Loading is lazy for two reasons: `weft push` should not wait for what only `weft bench` needs, and
-`weft serve` belongs to the server, which the client never imports and which may not be installed.
+Subcommands are imported on first use for two reasons: `weft push` must not pay for the imports of
+`weft bench`, and `weft serve` belongs to the server package, which the client never imports and
+which may not be installed.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from . import extras, failure, options
 
 
 class CommandLocation(NamedTuple):
-    """Where a command is, and its line in the list."""
+    """The module and attribute of a subcommand, and the short help in the list of commands."""
 
     module: str
     name: str
@@ -33,60 +34,85 @@ _HERE: Final = "weft.client.cli"
 COMMANDS: Final[dict[str, CommandLocation]] = {
     "serve": CommandLocation("weft.server.serve_command", "serve", "Run a node on this machine."),
     "cluster": CommandLocation(
-        f"{_HERE}.cluster.command", "cluster", "Start, look at and shrink a cluster."
+        f"{_HERE}.cluster.command", "cluster", "Start, inspect, shrink and recover a cluster."
     ),
     "queue": CommandLocation(
-        f"{_HERE}.queue", "queue", "Create, list, show, change and empty queues."
+        f"{_HERE}.queue", "queue", "Create, list, show, update, purge and delete queues."
+    ),
+    "topic": CommandLocation(
+        f"{_HERE}.topic", "topic", "Create, bind, list, show and delete topics."
     ),
     "subscription": CommandLocation(
         f"{_HERE}.subscription", "subscription", "List, show, release and delete subscriptions."
     ),
-    "push": CommandLocation(f"{_HERE}.push", "push", "Put messages into a queue."),
-    "pop": CommandLocation(
-        f"{_HERE}.pop", "pop", "Take messages from a queue and print their bodies."
+    "push": CommandLocation(f"{_HERE}.push", "push", "Push messages to a queue."),
+    "multicast": CommandLocation(
+        f"{_HERE}.multicast", "multicast", "Push one message to several queues, all or none."
     ),
-    "peek": CommandLocation(f"{_HERE}.peek", "peek", "Look at a queue's next messages."),
+    "call": CommandLocation(
+        f"{_HERE}.call", "call", "Push a question to a queue and print the answer."
+    ),
+    "reply": CommandLocation(f"{_HERE}.call", "reply", "Answer the questions of a queue."),
+    "pop": CommandLocation(
+        f"{_HERE}.pop", "pop", "Pop messages from a queue, print the bodies and ack."
+    ),
+    "peek": CommandLocation(f"{_HERE}.peek", "peek", "Show a queue's next messages."),
     "cancel": CommandLocation(
-        f"{_HERE}.cancel", "cancel", "Remove a message that was not delivered yet."
+        f"{_HERE}.cancel", "cancel", "Remove an undelivered message from a queue."
     ),
     "kv": CommandLocation(f"{_HERE}.kv", "kv", "Read and write the cluster's hash table."),
     "backup": CommandLocation(
-        f"{_HERE}.backup", "backup", "Copy queues or all of a cluster to a file."
+        f"{_HERE}.backup", "backup", "Copy a cluster, or some queues, to a file."
     ),
-    "restore": CommandLocation(
-        f"{_HERE}.backup", "restore", "Put a backup back, into any cluster."
-    ),
-    "status": CommandLocation(f"{_HERE}.status", "status", "Show a node's own figures."),
+    "restore": CommandLocation(f"{_HERE}.backup", "restore", "Restore queues from a backup file."),
+    "status": CommandLocation(f"{_HERE}.status", "status", "Show the status of one node."),
     "mpi-gateway": CommandLocation(
-        f"{_HERE}.mpi_gateway", "mpi_gateway", "Join the ranks of an MPI job to queues."
+        f"{_HERE}.mpi_gateway", "mpi_gateway", "Connect the ranks of an MPI job to queues."
     ),
-    "top": CommandLocation(f"{_HERE}.top", "top", "Watch queues and nodes, live."),
-    "bench": CommandLocation(f"{_HERE}.bench.command", "bench", "Measure this node, now."),
+    "top": CommandLocation(f"{_HERE}.top", "top", "Show live rates of queues and nodes."),
+    "bench": CommandLocation(
+        f"{_HERE}.bench.command", "bench", "Measure throughput and latency of a node."
+    ),
+    "model": CommandLocation(
+        f"{_HERE}.model.command", "model", "Compute and simulate the models of the papers."
+    ),
+    "tasks": CommandLocation(
+        "weft.tasks.tasks_command", "tasks", "Show, cancel and retry tasks, and show workers."
+    ),
+    "worker": CommandLocation("weft.tasks.worker_command", "worker", "Run the tasks of an app."),
+    "provision": CommandLocation(
+        "weft.tasks.provisioner.provision_command",
+        "provision",
+        "Start and stop workers as the load of an app asks.",
+    ),
+    "run": CommandLocation(
+        "weft.tasks.mapreduce.run_command", "run", "Run map-reduce on workers, or on Spark."
+    ),
     "token": CommandLocation(
-        "weft.server.security.token_command", "token", "Make, list and revoke tokens."
+        "weft.server.security.token_command", "token", "Create, list and revoke tokens."
     ),
-    "tls": CommandLocation(f"{_HERE}.tls", "tls", "Make certificates for nodes and clients."),
+    "tls": CommandLocation(f"{_HERE}.tls", "tls", "Create certificates for nodes and clients."),
     "doctor": CommandLocation(
-        f"{_HERE}.doctor.command", "doctor", "Say what is wrong, and what to do."
+        f"{_HERE}.doctor.command", "doctor", "Check machine and nodes, and advise on problems."
     ),
 }
 
 _EPILOG: Final = """\b
 Examples:
   weft serve                             run a node
-  weft queue create orders               make a queue
-  weft push orders 'hello'               put a message into it
-  weft pop orders                        take it out again
+  weft queue create orders               create a queue
+  weft push orders 'hello'               push a message
+  weft pop orders                        pop and ack the message
   weft queue list --json | jq .
 
 \b
-Completion, for bash (zsh and fish likewise):
+Shell completion, for bash (replace bash by zsh or fish):
   eval "$(_WEFT_COMPLETE=bash_source weft)"
 """
 
 
 class Root(click.Group):
-    """The group of all commands. Whatever a command raises ends here."""
+    """The group of all subcommands; turns every exception of a subcommand into an exit code."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -131,7 +157,7 @@ class Root(click.Group):
     ) -> int:
         as_json = "--json" in words[: words.index("--")] if "--" in words else "--json" in words
         try:
-            # A command says its exit code with `context.exit` or, the server's, by returning it.
+            # Client commands set an exit code with `context.exit`; `weft serve` returns one.
             code = super().main(words, prog_name, complete_var, standalone_mode=False, **extra)
             return code if isinstance(code, int) else 0
         except failure.CommandFailed:
@@ -148,7 +174,7 @@ class Root(click.Group):
         except click.ClickException as error:
             return failure.show_usage(error, as_json=as_json)
         except click.Abort as error:
-            # click makes this of an interrupt, and of an input that ended at a question.
+            # click raises Abort for Ctrl-C and also for end of input at a confirmation prompt.
             interrupted = not isinstance(error.__context__, EOFError)
             return failure.INTERRUPTED if interrupted else failure.FAILED
 
@@ -173,23 +199,26 @@ def _show_version(context: click.Context, parameter: click.Parameter, value: boo
 @options.at_the_root
 @click.pass_context
 def cli(context: click.Context) -> None:
-    """Weft, a durable message queue woven over all your machines.
+    """Weft, a durable message queue on one machine or many.
 
-    Exit code 0: done; 1: the operation failed; 2: the command was not understood; 3: nothing there
-    (`weft pop` on an empty queue, `weft cancel` of a message that is not there).
+    Exit code 0: success; 1: the operation failed; 2: invalid usage; 3: no message (`weft pop` on an
+    empty queue, `weft cancel` of an absent message).
     """
     if context.invoked_subcommand == "serve":
         for name in ("servers", "timeout_ms", "json"):
             if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
                 flag = "--" + name.replace("_", "-")
-                raise click.UsageError(f"{flag} is for clients: `weft serve` runs a node.", context)
+                raise click.UsageError(
+                    f"{flag} is an option of clients: `weft serve` runs a node. Leave {flag} out.",
+                    context,
+                )
 
 
 def main() -> None:
     """The entry point of the installed command."""
     if "serve" not in sys.argv[1:2]:
-        # gRPC writes every failed handshake to standard error, between the lines of a command's own
-        # error and into its JSON. A node keeps that log.
+        # gRPC logs every failed handshake to standard error, which would corrupt a command's error
+        # lines and JSON. A node keeps gRPC's log.
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     cli.main()
 

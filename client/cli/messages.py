@@ -1,4 +1,4 @@
-"""A message as it is shown: in JSON, one object on a line."""
+"""The JSON object of one message, as `weft pop --json` and `weft peek --json` print it."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ def as_json(message: Message) -> dict[str, Any]:
         "pushed_at": message.pushed_at,
         "priority": message.priority,
     }
+    if message.group is not None:
+        shown["group"] = message.group
     if message.dead_reason:
         shown["dead_reason"] = message.dead_reason
         shown["dead_origin"] = message.dead_origin

@@ -1,7 +1,7 @@
-"""`weft mpi-gateway`: the ranks of an MPI job, and a gateway for them, by one command.
+"""`weft mpi-gateway`: runs the ranks of an MPI job and a gateway between the ranks and queues.
 
-What it does is in `weft.mpsc.rank_launcher`, which is loaded by name: the client does not know
-`mpsc`.
+`weft.mpsc.rank_launcher` does the work. The module is loaded by name, because `client` must not
+import `mpsc`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from weft.errors import MissingExtra, UsageError, WeftError
 
 from . import extras, failure, options, output, units
 
-#: How long the program may compute before it opens the gateway.
+#: Default of --wait-s: seconds until the program must have called `weft.mpsc.open`.
 _WAIT_S: Final = 300.0
 
 
@@ -29,7 +29,7 @@ _WAIT_S: Final = 300.0
 @click.option(
     "--idle-ms",
     type=click.IntRange(min=0),
-    help="With --from: tell ranks that no more comes when nothing came for so long."
+    help="With --from: end the ranks' input after this many milliseconds without a message."
     "  [default: never]",
 )
 @click.option(
@@ -37,42 +37,42 @@ _WAIT_S: Final = 300.0
     type=int,
     default=64,
     show_default=True,
-    help="With --from: messages that one rank has at once; 1 for long work.",
+    help="With --from: maximum number of messages in flight per rank; 1 for long work.",
 )
 @click.option(
     "--ring-bytes",
     type=int,
     default=8 * limits.MIB,
     show_default=True,
-    help="With --from: room for one rank's messages. A larger one is returned to its queue.",
+    help="With --from: buffer per rank, in bytes. A larger message is returned to its queue.",
 )
 @click.option(
     "--item-bytes",
     type=int,
     default=128,
     show_default=True,
-    help="With --queue: the largest item.",
+    help="With --queue: size of the largest item, in bytes.",
 )
 @click.option(
     "--ring-cells",
     type=int,
     default=8192,
     show_default=True,
-    help="With --queue: items that one rank may have sent and not yet stored.",
+    help="With --queue: maximum number of items per rank that are sent and not yet stored.",
 )
 @click.option(
     "--algorithm",
     type=click.Choice(["sweepqueue", "slotqueue", "dltqueue2"]),
     default="sweepqueue",
     show_default=True,
-    help="With --queue: the queue between ranks and gateway.",
+    help="With --queue: algorithm of the MPI queue between ranks and gateway.",
 )
 @click.option(
     "--wait-s",
     type=click.FloatRange(min=0, min_open=True),
     default=_WAIT_S,
     show_default=True,
-    help="Time for the program to call weft.mpsc.open on every rank.",
+    help="Seconds in which PROGRAM must call weft.mpsc.open on every rank.",
 )
 @options.everywhere
 @click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
@@ -90,17 +90,17 @@ def mpi_gateway(
     wait_s: float,
     program: tuple[str, ...],
 ) -> None:
-    """Join the ranks of an MPI job to queues. Start it with mpiexec.
+    """Connect the ranks of an MPI job to queues. Start the command with mpiexec.
 
-    Rank 0 becomes the gateway; every other rank runs PROGRAM, in which weft.mpsc.open() finds the
-    gateway and gives a handle: its `sender` sends to the queue, its `receiver` receives, its `comm`
-    has the program's own ranks.
+    Rank 0 becomes the gateway; every other rank runs PROGRAM. There, weft.mpsc.open() connects to
+    the gateway and returns a handle: `sender` sends to the queue, `receiver` receives, `comm` is
+    the communicator of the program's own ranks.
 
-    A rank of the program that dies while it has the gateway open does not stop the others: what it
-    sent in full is stored, what it had received goes to them.
+    If a rank dies while the gateway is open, the other ranks continue: completely sent items are
+    stored, and messages that the dead rank had received go to other ranks.
 
-    Exit code 0: all ranks left in good order; 1: the gateway failed or a rank died; 2: the command
-    was not understood; otherwise that of the program. mpiexec puts those of all ranks together.
+    Exit code 0: all ranks ended normally; 1: the gateway failed or a rank died; 2: invalid usage;
+    otherwise the exit code of the program. mpiexec combines the exit codes of all ranks.
 
     \b
     Examples:
@@ -108,9 +108,11 @@ def mpi_gateway(
       mpiexec -n 8 weft mpi-gateway --from jobs --queue results -- python work.py
     """
     if queue is None and source is None:
-        raise click.UsageError("Name a queue: --queue for ranks that send, --from to receive.")
+        raise click.UsageError(
+            "Pass --queue for ranks that send, or --from for ranks that receive."
+        )
     if idle_ms is not None and source is None:
-        raise click.UsageError("--idle-ms is about --from: it has no meaning without it.")
+        raise click.UsageError("--idle-ms requires --from.")
     absent = extras.missing("mpi")
     if absent:
         raise MissingExtra(f"{', '.join(absent)} is not installed: pip install 'weft[mpi]'")
@@ -133,7 +135,7 @@ def mpi_gateway(
             context.exit(launch.supervise(program, agreed))
         gateway = launch.join(agreed, options.servers(), options.timeout_ms(), wait_s)
     except WeftError as error:
-        # The other ranks wait for this one, and it will not come.
+        # The other ranks block until the gateway rank joins, so end the whole job.
         code = failure.show(error, as_json=options.wants_json())
         launch.end_job(code)
         context.exit(code)
@@ -143,13 +145,13 @@ def mpi_gateway(
 
 
 def _tell(pushed: int, done: int, dead: tuple[int, ...], refused: int) -> None:
-    """The totals: as JSON on stdout, or as a line on stderr, because stdout is the program's."""
+    """Prints the totals: JSON on stdout, text on stderr, because stdout belongs to the program."""
     if options.wants_json():
         output.as_json({"pushed": pushed, "done": done, "dead": list(dead), "refused": refused})
         return
-    told = f"gateway: {units.count(pushed)} sent and stored, {units.count(done)} received and done"
+    text = f"gateway: {units.count(pushed)} sent and stored, {units.count(done)} received and done"
     if dead:
-        told += f"; rank {', '.join(map(str, dead))} died"
+        text += f"; rank {', '.join(map(str, dead))} died"
     if refused:
-        told += f"; {units.count(refused)} deliveries refused, larger than --ring-bytes allows"
-    click.echo(told, err=True)
+        text += f"; {units.count(refused)} deliveries refused: larger than --ring-bytes"
+    click.echo(text, err=True)

@@ -1,7 +1,8 @@
-"""The options that every command takes, before or after the command's name.
+"""The global options: --servers, --timeout-ms and --json, before or after the subcommand.
 
-`weft -s HOST queue list` and `weft queue list -s HOST` mean the same; what stands nearer to the
-command wins. They are kept in the context that click shares between a group and its commands.
+`weft -s HOST queue list` and `weft queue list -s HOST` are equivalent; if both positions are used,
+the option after the subcommand wins. Values live in `context.meta`, which click shares between a
+group and the subcommands.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _SERVERS: Final = "weft.servers"
 _TIMEOUT_MS: Final = "weft.timeout_ms"
 _JSON: Final = "weft.json"
-#: Nobody at a terminal waits longer than this for a node that is not there.
+#: Upper bound of the connect timeout, so that a command against an absent node fails quickly.
 CONNECT_MS_MAX: Final = 2_000
 
 
@@ -31,12 +32,12 @@ def _remember(context: click.Context, parameter: click.Parameter, value: object)
 
 
 def everywhere(function: F) -> F:
-    """Adds the three options to a command."""
+    """Adds the three global options to a subcommand."""
     return _add(function, environment=False)
 
 
 def at_the_root(function: F) -> F:
-    """Adds them to `weft` itself, where the environment counts too."""
+    """Adds the global options to `weft` itself, where environment variables are read too."""
     return _add(function, environment=True)
 
 
@@ -49,7 +50,7 @@ def _add(function: F, *, environment: bool) -> F:
         show_envvar=environment,
         expose_value=False,
         callback=_remember,
-        help="gRPC addresses of the cluster, any of them.  [default: 127.0.0.1:7700]",
+        help="gRPC addresses of one or more nodes of the cluster.  [default: 127.0.0.1:7700]",
     )
     timeout = click.option(
         "--timeout-ms",
@@ -58,21 +59,21 @@ def _add(function: F, *, environment: bool) -> F:
         show_envvar=environment,
         expose_value=False,
         callback=_remember,
-        help="Time for one call to the node.  [default: 30000]",
+        help="Timeout of one call, in milliseconds.  [default: 30000]",
     )
     as_json = click.option(
         "--json",
         is_flag=True,
         expose_value=False,
         callback=_remember,
-        help="Print JSON, errors too.",
+        help="Print output and errors as JSON.",
     )
     return servers(timeout(as_json(function)))
 
 
 # click before 8.3 has no type parameter here.
 class QueueName(click.ParamType):  # type: ignore[type-arg, unused-ignore]
-    """A queue's name, checked before anything is asked of a node."""
+    """A queue name, validated before the command sends any request."""
 
     name = "name"
 
@@ -85,7 +86,7 @@ QUEUE_NAME: Final = QueueName()
 
 
 def servers() -> str | None:
-    """The addresses that the user named; None when nobody did."""
+    """The value of --servers or WEFT_SERVERS; None if neither is set."""
     found: str | None = click.get_current_context().meta.get(_SERVERS)
     return found
 
@@ -100,7 +101,11 @@ def wants_json() -> bool:
 
 
 def connect(to: str | None = None, within_ms: int | None = None) -> Client:
-    """A client as the options ask for it, or to another address, or with less patience."""
+    """Connects a client with the global options.
+
+    ``to`` overrides --servers, ``within_ms`` overrides --timeout-ms. Raises ConnectionLost if no
+    node answers within `CONNECT_MS_MAX`.
+    """
     import weft
 
     limit = within_ms or timeout_ms()

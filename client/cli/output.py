@@ -1,4 +1,4 @@
-"""What a command prints: JSON when asked, tables on a terminal, plain columns into a pipe."""
+"""Standard output of commands: JSON with --json, tables on a terminal, plain columns in a pipe."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Row = Sequence[str]
 
 
 def as_json(what: Any) -> None:
-    """One JSON document."""
+    """Prints one indented JSON document."""
     click.echo(json.dumps(what, indent=2, ensure_ascii=False))
 
 
@@ -23,7 +23,7 @@ def as_json_line(what: Any) -> None:
 
 
 def bytes_field(name: str, value: bytes | None) -> dict[str, str | None]:
-    """Bytes in JSON: as text when they are UTF-8, else as base64 under a name that says so."""
+    """Bytes as a JSON field: UTF-8 text under ``name``, otherwise base64 under ``name_base64``."""
     if value is None:
         return {name: None}
     try:
@@ -33,14 +33,14 @@ def bytes_field(name: str, value: bytes | None) -> dict[str, str | None]:
 
 
 def preview(value: bytes, width: int = 60) -> str:
-    """Bytes on one line for people: nothing that moves the cursor, nothing endless."""
+    """Bytes as one printable line of at most ``width`` characters, without control characters."""
     text = value[: 4 * width].decode(errors="replace")
     line = "".join(letter if letter.isprintable() else "·" for letter in text)
     return line if len(line) <= width else line[: width - 1] + "…"
 
 
 def table(columns: Row, rows: Sequence[Row], *, right: Sequence[str] = ()) -> None:
-    """Rows under headings; the columns named in ``right`` hold figures."""
+    """Prints rows under headings; the columns named in ``right`` are aligned right."""
     if sys.stdout.isatty():
         _rich_table(columns, rows, right)
         return
@@ -54,7 +54,7 @@ def table(columns: Row, rows: Sequence[Row], *, right: Sequence[str] = ()) -> No
 
 
 def facts(rows: Sequence[tuple[str, str]], title: str = "") -> None:
-    """Names and values, one under the other."""
+    """Prints name and value pairs, one per line, under an optional title."""
     if title:
         click.secho(title, bold=True)
     width = max((len(name) for name, _ in rows), default=0)

@@ -1,4 +1,4 @@
-"""`weft peek`: the next messages, left where they are."""
+"""`weft peek`: shows the next messages of a queue without leasing them."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     type=click.IntRange(1, limits.POP_COUNT_MAX),
     default=10,
     show_default=True,
-    help="At most so many.",
+    help="Maximum number of messages.",
 )
-@click.option("--delayed", is_flag=True, help="Those that are not due yet, the next ones first.")
+@click.option("--delayed", is_flag=True, help="Show delayed messages, the earliest due first.")
 @options.everywhere
 def peek(name: str, count: int, delayed: bool) -> None:
-    """Look at a queue's next messages without taking them.
+    """Show a queue's next messages without leasing them.
 
-    A dead letter is shown with the queue it came from, its deliveries there and the reason. With
-    --json each message is an object on a line of its own.
+    A dead letter is shown with its original queue, the number of deliveries there and the reason.
+    With --json each line is one message as an object.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""`weft pop`: bodies to standard output; what was written and flushed is acked, nothing sooner."""
+"""`weft pop`: writes bodies to standard output and acks each batch only after the flush."""
 
 from __future__ import annotations
 
@@ -15,27 +15,31 @@ from . import failure, messages, options, output
 if TYPE_CHECKING:
     from weft import Message, Queue
 
-#: Lent at a time: a reader that is slow or goes away holds no more than this.
+#: Messages leased per batch: bounds how many stay leased if the reader of stdout is slow or exits.
 _BATCH: Final = 1000
 
 
 @click.command
 @click.argument("name", type=options.QUEUE_NAME)
-@click.option("-n", "count", type=click.IntRange(min=1), default=1, help="At most so many.")
+@click.option(
+    "-n", "count", type=click.IntRange(min=1), default=1, help="Maximum number of messages."
+)
 @click.option(
     "--wait-ms",
     type=click.IntRange(0, limits.DAY_MS),
     default=0,
-    help="How long to wait for them, all in all.",
+    help="Wait up to this many milliseconds in total for messages.",
 )
-@click.option("--no-ack", is_flag=True, help="Leave them leased: they come again.")
+@click.option(
+    "--no-ack", is_flag=True, help="Do not ack: the messages are delivered again after the lease."
+)
 @options.everywhere
 def pop(name: str, count: int, wait_ms: int, no_ack: bool) -> None:
-    """Take messages from a queue and print their bodies.
+    """Pop messages from a queue, print the bodies and ack the messages.
 
-    Each body is followed by a newline. A message is acked once it was written. With --json each
-    message is an object on a line of its own; a body that is not UTF-8 is in body_base64.
-    If there was no message the exit code is 3.
+    A newline follows each body. Messages are acked after they were written. With --json each line
+    is one message as an object; a body that is not UTF-8 is in body_base64. Exit code 3 means that
+    the queue had no message.
 
     \b
     Examples:
@@ -63,7 +67,7 @@ def pop(name: str, count: int, wait_ms: int, no_ack: bool) -> None:
 
 
 def _write(queue: Queue, batch: list[Message]) -> None:
-    """Writes all of it, or gives all of it back to the queue."""
+    """Writes the whole batch; if that fails, nacks the whole batch."""
     try:
         if options.wants_json():
             for message in batch:

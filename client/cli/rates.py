@@ -1,4 +1,4 @@
-"""Rates: what happened between two looks at a cluster, per second."""
+"""Per-second rates of queues, from the counters of two samples of a cluster."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from weft.proto import wire
+from weft.proto.settings import SHARE_WHOLE
 
 if TYPE_CHECKING:
     from weft import Client, QueueStats
@@ -15,12 +16,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A cluster at one moment."""
+    """Queues, nodes and the status of one node at one moment."""
 
     at_s: float
     queues: list[QueueStats]
     nodes: list[wire.NodeInfo]
-    #: Of the node that answered.
+    #: Status of the node that answered.
     status: wire.StatusInfo
 
     @classmethod
@@ -30,21 +31,25 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One queue: depths as they are now, rates since the look before."""
+    """One queue: current depths, and rates since the previous sample."""
 
     name: str
     pushed_per_s: float
     delivered_per_s: float
     acked_per_s: float
     ready: int
-    #: Lent and not yet acked.
+    #: Leased and not yet acked.
     in_flight: int
     delayed: int
     oldest_ms: int
     waiting_pops: int
+    #: The share of the nodes' time that the queue asked for, 0 for none, and got; None while no
+    #: queues compete for the nodes.
+    share_asked: float
+    share_got: float | None
 
 
-#: How rows can be ordered; ties are broken by name.
+#: Values of --sort with their sort keys; ties are broken by name.
 ORDERS: Final[dict[str, Callable[[Row], float]]] = {
     "rate": lambda row: -(row.pushed_per_s + row.delivered_per_s + row.acked_per_s),
     "ready": lambda row: -row.ready,
@@ -73,9 +78,11 @@ def _row(before: QueueStats | None, now: QueueStats, seconds: float) -> Row:
         now.delayed,
         now.oldest_ms,
         now.waiting_pops,
+        now.settings.share / SHARE_WHOLE,
+        now.share_got,
     )
 
 
 def _rate(before: int, now: int, seconds: float) -> float:
-    """A counter that went back started again from zero: its node did, or its queue."""
+    """The rate of a counter. A decreased counter was reset to zero by a node or queue restart."""
     return (now - before if now >= before else now) / seconds

@@ -1,4 +1,4 @@
-"""`weft status`: one node's own figures."""
+"""`weft status`: the counters and sizes of one node."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from . import options, output, units
 @click.command
 @options.everywhere
 def status() -> None:
-    """Show the figures of the node that answers.
+    """Show the status of the node that answers: messages, disk, memory, CPU time.
+
+    With --json the suffix of a field is its unit: _bytes, _ms, _us.
 
     \b
     Examples:

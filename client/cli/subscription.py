@@ -1,4 +1,4 @@
-"""`weft subscription`: who reserves messages of a queue, how far it is, and how to end it."""
+"""`weft subscription`: lists, shows, releases and deletes the subscriptions of a queue."""
 
 from __future__ import annotations
 
@@ -16,14 +16,19 @@ if TYPE_CHECKING:
 
 @click.group
 def subscription() -> None:
-    """List, show, release and delete subscriptions."""
+    """List, show, release and delete subscriptions.
+
+    \b
+    Example:
+      weft subscription list clicks
+    """
 
 
 @subscription.command("list")
 @click.argument("queue", type=options.QUEUE_NAME)
 @options.everywhere
 def list_(queue: str) -> None:
-    """List the subscriptions of a queue.
+    """List the subscriptions of a queue with position and reserved messages.
 
     \b
     Example:
@@ -57,7 +62,7 @@ def list_(queue: str) -> None:
 @click.argument("name")
 @options.everywhere
 def show(queue: str, name: str) -> None:
-    """Show how far a subscription is, and what it holds.
+    """Show the position, reservations and backlog of a subscription.
 
     \b
     Example:
@@ -74,18 +79,18 @@ def show(queue: str, name: str) -> None:
 @subscription.command
 @click.argument("queue", type=options.QUEUE_NAME)
 @click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @options.everywhere
 def release(queue: str, name: str, yes: bool) -> None:
-    """Put what a subscription has reserved back into the queue.
+    """Return the reserved messages of a subscription to the queue.
 
-    Whoever reads it cannot go on with those numbers: others may get the messages.
+    The holder loses the numbers of these reservations, and other consumers may get the messages.
 
     \b
     Example:
       weft subscription release clicks hits --yes
     """
-    _ask(f"Put back what {name} has reserved of {queue}?", yes=yes)
+    _ask(f"Return all messages of {queue} that {name} has reserved to the queue?", yes=yes)
     with options.connect() as client:
         count = client.subscription(queue, name).release_all()
     _say(queue, name, "released", count)
@@ -94,10 +99,10 @@ def release(queue: str, name: str, yes: bool) -> None:
 @subscription.command
 @click.argument("queue", type=options.QUEUE_NAME)
 @click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @options.everywhere
 def delete(queue: str, name: str, yes: bool) -> None:
-    """Forget a subscription; what it has reserved goes back to the queue.
+    """Delete a subscription and return its reserved messages to the queue.
 
     \b
     Example:
@@ -117,17 +122,19 @@ def _say(queue: str, name: str, what: str, count: int) -> None:
     if options.wants_json():
         output.as_json({"queue": queue, "subscription": name, what: True, "messages": count})
     else:
-        click.echo(f"{what} {name}: {units.count(count)} messages went back to {queue}")
+        click.echo(f"{what} {name}: {units.count(count)} messages returned to {queue}")
 
 
 def _ask(question: str, *, yes: bool) -> None:
-    """On a terminal a person decides; a script has to say --yes."""
+    """Asks on a terminal; a non-interactive run must pass --yes."""
     if yes:
         return
     if not sys.stdin.isatty():
-        raise click.UsageError("This takes messages from whoever reads them: say --yes.")
+        raise click.UsageError(
+            "This command takes reserved messages from their reader. To confirm, pass --yes."
+        )
     if not click.confirm(question, err=True):
-        raise click.ClickException("nothing was changed")
+        raise click.ClickException("not confirmed: nothing was changed")
 
 
 def _rows(found: SubscriptionStats) -> list[tuple[str, str]]:
@@ -141,7 +148,7 @@ def _rows(found: SubscriptionStats) -> list[tuple[str, str]]:
         ("reserved messages", units.count(found.reserved_messages)),
         ("reserved size", units.size(found.reserved_bytes)),
         ("silent for", units.duration_ms(found.idle_ms)),
-        ("gives back after", units.duration_ms(found.ttl_ms)),
+        ("releases after", units.duration_ms(found.ttl_ms)),
         ("backlog", units.count(found.backlog_messages)),
         ("backlog size", units.size(found.backlog_bytes)),
         ("oldest", units.duration_ms(found.oldest_ms)),

@@ -1,8 +1,8 @@
 """``weft tls``: a private certificate authority, and certificates for nodes and clients.
 
-`init` makes the authority and signs; `sign` signs more with the same authority. Private keys are
-readable by their owner alone, nothing is overwritten, and nothing is written before every name is
-known to be free.
+`init` creates the authority and signs; `sign` signs more certificates with the same authority.
+Private keys have mode 0600. No command overwrites a file: all file names are checked first, and
+the first file is written only if all of them are free.
 """
 
 from __future__ import annotations
@@ -30,41 +30,46 @@ _GRANTS: Final = ("admin", "push", "consume", "watch", "table")
 _DIR: Final = click.Path(file_okay=False, path_type=Path)
 _days = click.option(
     "--days", type=click.IntRange(1, DAYS_MAX), default=DAYS_DEFAULT, show_default=True,
-    help="How long the certificates are valid.",
+    help="Validity of the certificates, in days.",
 )  # fmt: skip
 _clients = click.option(
     "--client", "clients", multiple=True, metavar="NAME",
-    help="Also a certificate for this client, for mutual TLS.",
+    help="Also create a certificate for this client, for mutual TLS; repeatable.",
 )  # fmt: skip
-_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, errors too.")
+_json = click.option("--json", "as_json", is_flag=True, help="Print output and errors as JSON.")
 
 
 @click.group
 def tls() -> None:
-    """Make a private certificate authority and certificates for nodes and clients."""
+    """Create a private certificate authority and certificates for nodes and clients.
+
+    \b
+    Example:
+      weft tls init certs --hosts a.example,b.example,c.example
+    """
 
 
 @tls.command
 @click.argument("directory", metavar="DIR", type=_DIR)
 @click.option(
     "--hosts", required=True, metavar="HOST,...",
-    help="The names or addresses by which clients and nodes reach the nodes.",
+    help="Host names or addresses of the nodes, without ports.",
 )  # fmt: skip
 @_clients
 @_days
 @click.option(
     "--port", type=click.IntRange(1, 65_532), default=PORT_DEFAULT, show_default=True,
-    help="The gRPC port in the commands that are printed.",
+    help="gRPC port in the printed commands.",
 )  # fmt: skip
 @_json
 def init(
     directory: Path, hosts: str, clients: tuple[str, ...], days: int, port: int, as_json: bool
 ) -> None:
-    """Make an authority and certificates in DIR, and print the commands that use them.
+    """Create an authority and certificates in DIR, and print the commands that use them.
 
-    DIR gets ca.pem and ca.key, HOST.pem and HOST.key for each host, and client-NAME.pem and
-    client-NAME.key for each --client. Keys are readable by their owner alone. Existing files are
-    never overwritten.
+    The command writes ca.pem and ca.key, HOST.pem and HOST.key for each host, and client-NAME.pem
+    and client-NAME.key for each --client. Key files have mode 0600. Existing files are never
+    overwritten.
 
     \b
     Examples:
@@ -83,12 +88,12 @@ def init(
 
 @tls.command
 @click.argument("directory", metavar="DIR", type=_DIR)
-@click.option("--hosts", default="", metavar="HOST,...", help="More hosts to sign for.")
+@click.option("--hosts", default="", metavar="HOST,...", help="Further hosts.")
 @_clients
 @_days
 @_json
 def sign(directory: Path, hosts: str, clients: tuple[str, ...], days: int, as_json: bool) -> None:
-    """Sign more certificates with the authority that `weft tls init DIR` made.
+    """Sign more certificates with the authority of `weft tls init DIR`.
 
     \b
     Examples:
@@ -97,7 +102,7 @@ def sign(directory: Path, hosts: str, clients: tuple[str, ...], days: int, as_js
     """
     names = _hosts(hosts) if hosts else []
     if not names and not clients:
-        raise InvalidArgument("nothing to sign: give --hosts or --client")
+        raise InvalidArgument("nothing to sign: pass --hosts or --client")
     _check_names(clients)
     files = Authority.load(directory).sign_all(names, clients, days)
     _report(files, None, as_json=as_json)
@@ -130,7 +135,7 @@ def is_address(host: str) -> bool:
 
 
 class Commands:
-    """What to run so that the files are used, ready to paste."""
+    """The shell commands that use the new files, ready to paste."""
 
     def __init__(self, folder: Path, hosts: list[str], port: int, clients: tuple[str, ...]) -> None:
         self._folder = folder
@@ -173,17 +178,18 @@ class Commands:
         return f"[{host}]:{self._port}" if ":" in host else f"{host}:{self._port}"
 
     def text(self) -> str:
-        """As it is printed: comments and commands, in the order in which they are run."""
+        """Comments and commands in the order in which an operator runs them."""
         at, nodes = self._folder, [(host, self.node(host)) for host in self._hosts]
-        lines = ["# Once, here: a token for the operator. It expires after 90 days.", self.token()]
+        lines = ["# Once, on this machine: a token for the operator, valid for 90 days."]
+        lines.append(self.token())
         lines.append(
-            f"# Copy {at}/ca.pem, tokens.json, admin.token and a host's own two files to the same "
-            "place on that"
+            f"# Copy {at}/ca.pem, tokens.json, admin.token and the two files of a host to the same "
+            "path on"
         )
-        lines.append(f"# host. {at}/ca.key stays here: whoever has it can sign for any host.")
+        lines.append(f"# that host. Keep {at}/ca.key here: its holder can sign for any host.")
         for host, command in nodes:
             lines += [f"# On {host}:", command]
-        lines += ["# On a client, with ca.pem and admin.token:", self.client()]
+        lines += ["# On a client that has ca.pem and admin.token:", self.client()]
         lines += ["weft cluster status"]
         return "\n".join(lines)
 
@@ -197,6 +203,6 @@ def _report(files: list[Path], commands: Commands | None, *, as_json: bool) -> N
         said: dict[str, Any] = {"files": [str(file) for file in files]}
         output.as_json(said | ({"commands": commands.as_json()} if commands is not None else {}))
         return
-    click.echo(f"# made: {', '.join(str(file) for file in files)}")
+    click.echo(f"# created: {', '.join(str(file) for file in files)}")
     if commands is not None:
         click.echo(commands.text())

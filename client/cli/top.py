@@ -1,4 +1,4 @@
-"""`weft top`: queues and nodes, live."""
+"""`weft top`: rates and depths of queues and the state of nodes, refreshed at an interval."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 _COLUMNS: Final = (
     "queue", "pushed/s", "delivered/s", "acked/s", "ready", "in flight", "delayed", "oldest",
-    "waiting pops",
+    "waiting pops", "share", "got",
 )  # fmt: skip
-#: Lines of a screen that are not queues: headings, the node's line, the line of what is left out.
+#: Screen lines besides the queues: headings, the node summary, the count of hidden queues.
 _AROUND_LINES: Final = 8
 
 
@@ -36,21 +36,22 @@ _AROUND_LINES: Final = 8
     type=click.FloatRange(0.2, 3600),
     default=2.0,
     show_default=True,
-    help="Seconds between two looks; rates are over this time.",
+    help="Seconds between two samples; rates are averages over this time.",
 )
-@click.option("--once", is_flag=True, help="Look for one interval, print, and end.")
+@click.option("--once", is_flag=True, help="Print one interval and exit.")
 @click.option(
     "--sort",
     type=click.Choice(list(ORDERS)),
     default="rate",
     show_default=True,
-    help="What the first queue has most of.",
+    help="Sort key of the queues: name ascending, others descending.",
 )
 @options.everywhere
 def top(interval: float, once: bool, sort: str) -> None:
-    """Watch queues and nodes: rates, depths, the oldest message. Ctrl-C ends it.
+    """Show rates, depths and the oldest message of queues, and the nodes, until Ctrl-C.
 
-    With --json a line per interval; with --json --once one document.
+    Rates are messages per second. With --json each interval is one line; with --json --once the
+    output is one document.
 
     \b
     Examples:
@@ -67,7 +68,7 @@ def top(interval: float, once: bool, sort: str) -> None:
             else:
                 _watch(client, interval, sort)
         except KeyboardInterrupt:
-            return  # that is how one leaves
+            return  # Ctrl-C is the documented way to exit.
 
 
 def _samples(client: Client, interval: float, *, once: bool) -> Iterator[tuple[Sample, Sample]]:
@@ -106,13 +107,13 @@ def _print(client: Client, interval: float, sort: str, *, once: bool) -> None:
 
 
 def _watch(client: Client, interval: float, sort: str) -> None:
-    """On a screen of its own; a node that is away for a while is waited for."""
+    """Refreshes an alternate screen; retries after an error, so a node may restart meanwhile."""
     from rich.console import Console
     from rich.live import Live
 
     console = Console()
     with Live(console=console, screen=True, auto_refresh=False) as live:
-        live.update(f"looking for {interval:g} s ...", refresh=True)
+        live.update(f"sampling for {interval:g} s ...", refresh=True)
         before: Sample | None = None
         while True:
             try:
@@ -123,7 +124,7 @@ def _watch(client: Client, interval: float, sort: str) -> None:
                 before = after
             except WeftError as error:
                 before = None
-                live.update(f"{error.message}\ntrying again ...", refresh=True)
+                live.update(f"{error.message}\nretrying in {interval:g} s ...", refresh=True)
             time.sleep(interval)
 
 
@@ -156,7 +157,7 @@ def summary(sample: Sample) -> str:
 
 
 def node_line(node: wire.NodeInfo) -> str:
-    return f"  {node.node}  {node.grpc}  {node.state}{'' if node.alive else ', not heard of'}"
+    return f"  {node.node}  {node.grpc}  {node.state}{'' if node.alive else ', not alive'}"
 
 
 def cells(row: Row) -> tuple[str, ...]:
@@ -170,9 +171,11 @@ def cells(row: Row) -> tuple[str, ...]:
         units.count(row.delayed),
         units.duration_ms(row.oldest_ms) if row.oldest_ms else "-",
         units.count(row.waiting_pops),
+        f"{row.share_asked:g}" if row.share_asked else "-",
+        "-" if row.share_got is None else f"{row.share_got:.3f}",
     )
 
 
 def rate(number: float) -> str:
-    """Small rates with a digit after the point, so that one message in three seconds shows."""
+    """Rates below 10 get one decimal, so that one message in three seconds is not shown as 0."""
     return f"{number:,.0f}" if number >= 10 or number == 0 else f"{number:.1f}"

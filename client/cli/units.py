@@ -1,4 +1,4 @@
-"""Figures for people: a number, its unit, and no more digits than mean something."""
+"""Formats numbers with units for terminal output."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def count(number: int) -> str:
 
 
 def size(number: float) -> str:
-    """Bytes."""
+    """A number of bytes, in binary units."""
     place = 0
     while number >= 1024 and place < len(_BINARY) - 1:
         number /= 1024
@@ -21,7 +21,7 @@ def size(number: float) -> str:
 
 
 def duration_ms(number: float) -> str:
-    """A time span, in the two largest units at most."""
+    """A duration given in milliseconds, in at most two units."""
     if number < 1000:
         return f"{number:.0f} ms"
     seconds = number / 1000
@@ -37,7 +37,7 @@ def duration_ms(number: float) -> str:
 
 
 def micros(number: float) -> str:
-    """A latency: microseconds, or milliseconds once there are many."""
+    """A latency given in microseconds; printed in milliseconds from 10 ms on."""
     if number >= 10_000:
         return f"{number / 1000:,.1f} ms"
     return f"{number:,.0f} µs" if number >= 100 else f"{number:,.1f} µs"

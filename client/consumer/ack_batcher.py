@@ -28,7 +28,7 @@ from .message import M
 
 log = logging.getLogger("weft.client")
 
-#: Called with the ids of messages whose lease was lost before their ack arrived.
+#: Called with the ids of messages that lost their lease before the ack arrived.
 OnLost = Callable[[list[MessageId]], None]
 
 

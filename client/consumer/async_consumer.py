@@ -112,6 +112,8 @@ class AsyncConsumer:
         """Stops fetching, waits up to `timeout_s` seconds for messages in hand, flushes, and
         closes.
 
+            left = await consumer.drain(timeout_s=10)
+
         Call `drain` from another task than the one that works on the messages. Returns the number
         of messages still in hand; the client renews their leases until they are settled. Raises
         like `flush`.
@@ -127,7 +129,8 @@ class AsyncConsumer:
         `renew_for_ms` milliseconds at most, or until the client closes. Raises like `flush`.
         """
         self._ended = True
-        await self.prefetcher.close()
+        if not self.prefetcher.closed:
+            await self.prefetcher.close()
 
     async def __aenter__(self) -> AsyncConsumer:
         return self

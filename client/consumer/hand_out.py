@@ -28,7 +28,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Generic
 
 from weft.client.queue_core import QueueCore
-from weft.client.routing import retry
+from weft.client.routing.session import pause_s
 from weft.errors import WeftError
 
 from . import lease as leases
@@ -178,7 +178,7 @@ class HandOut(Generic[M]):
                 if not error.retriable:
                     raise
                 log.warning("hand-out from %s is not recorded: %s", self._queue.name, error.message)
-                await asyncio.sleep(retry.pause_s(tries))
+                await asyncio.sleep(pause_s(tries))
                 tries += 1
         for claim in lost:
             self._on_lost(claim.lease)

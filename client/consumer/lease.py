@@ -1,4 +1,4 @@
-"""The leases that this client holds, and which of their messages are settled.
+"""The leases of this client, with the indexes of settled messages.
 
 One lease covers a range of one batch; all messages of the range share the lease, so a message
 itself has three fields. `settled` holds the indexes that this client acked or nacked: settling the
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 from weft import limits
 from weft.client import arguments
-from weft.client.producer.batch import HeadersColumn, KeysColumn
+from weft.client.producer.batch import Body, Headers, HeadersColumn, KeysColumn
 from weft.errors import AlreadySettled, InvalidArgument, LeaseLost, UsageError
 from weft.ids import MessageId
 from weft.proto import wire
@@ -49,6 +49,10 @@ class Settler(Protocol):
     ) -> None: ...
 
     async def extend_many(self, messages: Sequence[Any], lease_ms: int) -> None: ...
+
+    async def push_reply(
+        self, message: Any, body: Body, headers: Headers | None, ack: bool, timeout_ms: int | None
+    ) -> None: ...
 
 
 class ClientLease:
@@ -91,7 +95,7 @@ class ClientLease:
 
 
 class LeasedBatch(list[T]):
-    """The result of a pop: a list of messages that also knows their leases.
+    """The result of a pop: a list of messages with a reference to the leases.
 
     Settling the unchanged list does not touch the single messages.
     """
@@ -113,6 +117,8 @@ class Claim(NamedTuple):
 
     lease: ClientLease
     indexes: Sequence[int]
+    #: An earlier attempt to settle these messages got no answer and may have been executed.
+    in_doubt: bool = False
 
     @property
     def receipt(self) -> wire.Receipt:
@@ -126,7 +132,8 @@ def group(messages: Iterable[BaseMessage]) -> list[Claim]:
     """Groups the messages by lease."""
     if isinstance(messages, LeasedBatch) and (leases := messages.whole()):
         return [Claim(lease, lease.indexes()) for lease in leases]
-    arguments.check_iterable("messages", messages, "messages")
+    if type(messages) is not list:
+        arguments.check_iterable("messages", messages, "messages")
     try:
         unique = set(messages)
         counts: Counter[ClientLease] = Counter(map(_lease_of, unique))
@@ -162,11 +169,16 @@ def claims(queue: str, messages: Iterable[BaseMessage]) -> list[Claim]:
             raise InvalidArgument(
                 f"a message of the queue {lease.queue} is not {queue}'s to settle"
             )
-        if not lease.lent.nonce:
-            raise UsageError("a peeked message is not lent: pop it to settle it")
-        if lease.settled:
-            _check_open(claim)
+        check_leased(claim)
     return found
+
+
+def check_leased(claim: Claim) -> None:
+    """Raises UsageError for a peeked message, AlreadySettled for a settled one."""
+    if not claim.lease.lent.nonce:
+        raise UsageError("a peeked message is not lent: pop it to settle it")
+    if claim.lease.settled:
+        _check_open(claim)
 
 
 def unsettled(lease: ClientLease) -> Claim:
@@ -212,10 +224,16 @@ def lost_error(lost: Sequence[Claim]) -> LeaseLost:
     total = sum(len(claim.indexes) for claim in lost)
     ids = [str(claim.lease.id(index)) for claim in lost for index in claim.indexes[:NAMED_MAX]]
     named = ", ".join(ids[:NAMED_MAX]) + (", ..." if total > NAMED_MAX else "")
+    subject = f"the lease of {total} message{'s' if total > 1 else ''} is lost ({named})"
+    if any(claim.in_doubt for claim in lost):
+        return LeaseLost(
+            f"{subject}: a node failed during the call, so each of these messages was either "
+            "settled by an earlier attempt or is delivered again; any others were settled",
+            in_doubt=True,
+        )
     return LeaseLost(
-        f"the lease of {total} message{'s' if total > 1 else ''} is lost ({named}): delivered "
-        "again already, or soon; any others were settled. Extend in time, or pop with a longer "
-        "lease_ms"
+        f"{subject}: delivered again already, or soon; any others were settled. Extend in time, "
+        "or pop with a longer lease_ms"
     )
 
 

@@ -64,6 +64,12 @@ class LeaseRenewal:
         """Number of messages that the application has and has not settled."""
         return sum(len(leases.in_hand(lease).indexes) for lease in self._due)
 
+    def leases_of(self, group: str | None) -> set[int]:
+        """The nonces of the leases of a group; None: of all."""
+        return {
+            lease.lent.nonce for lease in self._due if group is None or lease.lent.group == group
+        }
+
     def finish(self) -> None:
         """No lease is added from now on: `run` ends with the last lease."""
         self._finishing = True

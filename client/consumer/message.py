@@ -10,43 +10,69 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import repeat
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
 from weft.client import arguments
-from weft.client.transport.link import run
+from weft.client.producer.batch import Body, Headers
 from weft.errors import ProtocolError
 from weft.ids import MessageId
-from weft.proto import dead_letter, wire
+from weft.proto import call_headers, dead_letter, wire
 
 from .lease import ClientLease, LeasedBatch, Settler, numbers
+
+#: Digits of a call's timeout; a longer one comes from no caller that waits.
+_TIMEOUT_DIGITS_MAX: Final = 18
 
 
 class BaseMessage(msgspec.Struct, eq=False, gc=False, frozen=True):
     """The properties common to sync and async messages."""
 
+    #: The content, as pushed.
     body: bytes
     _lease: ClientLease
     _index: int
 
     @property
     def id(self) -> MessageId:
+        """The id that the push returned."""
         return self._lease.id(self._index)
 
     @property
     def queue(self) -> str:
+        """Name of the queue that delivered the message."""
         return self._lease.queue
 
     @property
     def headers(self) -> dict[str, str]:
+        """The headers of the push; empty if it had none."""
         column = self._lease.headers
         return (column and column[self._index - self._lease.lent.first]) or {}
 
     @property
     def key(self) -> str | None:
+        """The key of the push; None if it had none."""
         column = self._lease.keys
         return column[self._index - self._lease.lent.first] if column else None
+
+    @property
+    def group(self) -> str | None:
+        """The group of the push, in a grouped queue; None in other queues."""
+        return self._lease.lent.group
+
+    @property
+    def reply_to(self) -> str | None:
+        """The queue in which a caller waits for the answer (`reply`); None if none waits."""
+        return self.headers.get(call_headers.REPLY_TO)
+
+    @property
+    def reply_until(self) -> float | None:
+        """When the caller stops waiting for the answer, in seconds since 1970; None if unknown."""
+        text = self.headers.get(call_headers.CALL_TIMEOUT_MS, "")
+        if not text.isdecimal() or len(text) > _TIMEOUT_DIGITS_MAX:
+            return None
+        return self.pushed_at + int(text) / 1000
 
     @property
     def deliveries(self) -> int:
@@ -65,6 +91,7 @@ class BaseMessage(msgspec.Struct, eq=False, gc=False, frozen=True):
 
     @property
     def priority(self) -> int:
+        """Priority of the push, 0 (default) to 9 (delivered first)."""
         return self._lease.lent.priority
 
     @property
@@ -99,47 +126,6 @@ class BaseMessage(msgspec.Struct, eq=False, gc=False, frozen=True):
         return f"<{type(self).__name__} {self.id} of {self.queue}, {len(self.body)} bytes>"
 
 
-class Message(BaseMessage, frozen=True, eq=False, gc=False):
-    """A popped message. Ack or nack the message before its lease ends, or extend the lease.
-
-    message = queue.pop(wait_ms=1000)
-    if message is not None:
-        work(message.body)
-        message.ack()
-    """
-
-    def ack(self, *, confirm: bool = False) -> None:
-        """Acknowledges the message: done, never delivered again.
-
-        For a message of `pop` or `pop_many`, the ack is durable when the call returns; LeaseLost
-        means that the message was, or will be, delivered again. For a message of `consume` or
-        `work`, the ack is sent with others a moment later; `consumer.flush()`, `drain()` and
-        `close()` wait for the ack and raise LeaseLost if it came too late. With `confirm` the ack
-        works as for `pop`.
-
-        Raises AlreadySettled if this client acked or nacked the message before.
-        """
-        if confirm is not False:
-            arguments.check_flag("confirm", confirm)
-        owner = self._lease.owner
-        run(owner.confirm_acks([self]) if confirm else owner.ack_many([self]))
-
-    def nack(self, *, delay_ms: int = 0, reason: str = "", final: bool = False) -> None:
-        """Reports a failure: the message is delivered again after `delay_ms` milliseconds.
-
-        Instead, the message moves to the dead-letter queue after the queue's `max_deliveries`, or
-        at once if this failure is `final` and the queue has a dead-letter queue. A dead letter
-        keeps the `reason`. The nack is durable when the call returns; a stale lease raises
-        LeaseLost.
-        """
-        owner = self._lease.owner
-        run(owner.nack_many([self], delay_ms=delay_ms, reason=reason, final=final))
-
-    def extend(self, lease_ms: int) -> None:
-        """Extends the lease to `lease_ms` milliseconds from now. Raises LeaseLost."""
-        run(self._lease.owner.extend_many([self], lease_ms))
-
-
 class AsyncMessage(BaseMessage, frozen=True, eq=False, gc=False):
     """A popped message, awaited. Ack or nack before the lease ends, or extend the lease.
 
@@ -170,8 +156,9 @@ class AsyncMessage(BaseMessage, frozen=True, eq=False, gc=False):
 
         Instead, the message moves to the dead-letter queue after the queue's `max_deliveries`, or
         at once if this failure is `final` and the queue has a dead-letter queue. A dead letter
-        keeps the `reason`. The nack is durable when the call returns; a stale lease raises
-        LeaseLost.
+        keeps the `reason`. An ordered queue delivers a nacked message next and has no delays: there
+        `delay_ms` raises InvalidArgument. The nack is durable when the call returns; a stale lease
+        raises LeaseLost.
         """
         owner = self._lease.owner
         await owner.nack_many([self], delay_ms=delay_ms, reason=reason, final=final)
@@ -179,6 +166,29 @@ class AsyncMessage(BaseMessage, frozen=True, eq=False, gc=False):
     async def extend(self, lease_ms: int) -> None:
         """Extends the lease to `lease_ms` milliseconds from now. Raises LeaseLost."""
         await self._lease.owner.extend_many([self], lease_ms)
+
+    async def reply(
+        self,
+        body: Body,
+        *,
+        headers: Headers | None = None,
+        ack: bool = False,
+        timeout_ms: int | None = None,
+    ) -> None:
+        """Answers a question that another client has pushed with `queue.call`.
+
+            await message.reply(b"answer")
+
+        The answer is stored when the call returns. `reply` does not ack the message: ack it
+        afterwards, or return from the handler of a worker. If the responder ends in between, the
+        question is delivered and answered again, and the caller gets the first answer. With `ack`
+        the answer and the acknowledgement happen together, or not at all.
+
+        Raises UsageError if the message is not a question (`reply_to` is None), CallerGone if the
+        caller's reply queue is gone, and InvalidArgument and TooLarge for bad arguments; with `ack`
+        also LeaseLost and AlreadySettled. The message stays leased after an error.
+        """
+        await self._lease.owner.push_reply(self, body, headers, ack, timeout_ms)
 
 
 M = TypeVar("M", bound=BaseMessage)

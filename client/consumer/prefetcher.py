@@ -26,8 +26,9 @@ from typing import Final, Generic
 from weft import limits
 from weft.client import arguments
 from weft.client.producer.accumulator import Post
+from weft.client.producer.batch import Body, Headers
 from weft.client.queue_core import QueueCore
-from weft.client.routing import retry
+from weft.client.routing.session import pause_s
 from weft.errors import WeftError
 
 from . import lease as leases
@@ -96,6 +97,8 @@ class Prefetcher(Generic[M]):
         self._prefetch_buffer = prefetch_buffer
         self._on_close = on_close
         self._batch = max(1, min(options.batch, options.prefetch))
+        #: The most messages held, not handed out, when the next batch is fetched.
+        self._held_max = options.prefetch - self._batch
         self._room = asyncio.Event()
         self._room.set()
         self.closed = False
@@ -138,12 +141,21 @@ class Prefetcher(Generic[M]):
     async def extend_many(self, messages: Sequence[M], lease_ms: int) -> None:
         await self._direct.extend_many(messages, lease_ms)
 
+    async def push_reply(
+        self, message: M, body: Body, headers: Headers | None, ack: bool, timeout_ms: int | None
+    ) -> None:
+        await self._direct.push_reply(message, body, headers, ack, timeout_ms)
+
     # --- the front's side, on the event loop ---
 
     def want(self) -> None:
         """The front asks for the next chunk; acks of the last chunk can be sent."""
         self._acks.send()
         self.hand_out.want()
+
+    def leases_of(self, group: str | None) -> set[int]:
+        """The nonces of the unsettled leases of a group (None: of all), handed out or not."""
+        return self._renewal.leases_of(group)
 
     @property
     def in_hand(self) -> int:
@@ -238,7 +250,7 @@ class Prefetcher(Generic[M]):
         await self._acks.flush()
 
     def _make_room(self) -> None:
-        if self.hand_out.held <= self._options.prefetch - self._batch:
+        if self.hand_out.held <= self._held_max:
             self._room.set()
 
     async def _hand_out(self) -> None:
@@ -272,7 +284,7 @@ class Prefetcher(Generic[M]):
                     raise
                 log.warning("a consumer of %s waits: %s", self._queue.name, error.message)
                 since = time.monotonic()  # no answer does not mean that the queue is empty
-                await asyncio.sleep(retry.pause_s(tries))
+                await asyncio.sleep(pause_s(tries))
                 tries += 1
                 continue
             if breaks != self._queue.breaks:
@@ -305,7 +317,9 @@ class Prefetcher(Generic[M]):
     def _take_in(self, groups: list[list[M]]) -> None:
         self._renewal.add(group[0]._lease for group in groups)
         self.hand_out.add(groups)
-        if self.hand_out.held > self._options.prefetch - self._batch:
+        if groups[0][0].group is not None:
+            self._held_max = 0  # a waiting message holds up its group: fetch when all are out
+        if self.hand_out.held > self._held_max:
             self._room.clear()
 
 

@@ -1,29 +1,20 @@
 """The synchronous consumer: `for message in queue.consume()`.
 
-The client's background loop fetches, renews and acks. The threads exchange batches, never single
-messages. The calling thread itself makes nacks and extends, over its own connection.
+`make facade` generates this module from `client/consumer/async_consumer.py`: do not edit it.
 """
 
 from __future__ import annotations
 
-import logging
-import queue as queues
-from collections.abc import Callable, Iterator
 from types import TracebackType
 
 from weft.client import arguments
-from weft.client.background import Background
-from weft.client.queue_core import QueueCore
 from weft.errors import WeftError
 
-from .message import Message
-from .prefetch_buffer import PrefetchBuffer
-from .prefetcher import ConsumerOptions, Prefetcher
-
-log = logging.getLogger("weft.client")
+from .async_consumer import log
+from .thread_consumer import ThreadConsumer
 
 
-class Consumer:
+class Consumer(ThreadConsumer):
     """Iterates over the messages of a queue. Close the consumer, or use `with`.
 
     with queue.consume(prefetch=100) as consumer:
@@ -37,47 +28,13 @@ class Consumer:
     Iterate in one thread; any thread may settle the messages.
     """
 
-    def __init__(
-        self,
-        background: Background,
-        direct: QueueCore[Message],
-        options: ConsumerOptions,
-        on_close: Callable[[Prefetcher[Message]], None],
-    ) -> None:
-        self._background = background
-        self._line: queues.SimpleQueue[list[Message] | WeftError | None] = queues.SimpleQueue()
-        self._prefetch_buffer = PrefetchBuffer(self._line)
-        self._ended = False
-        fetching = QueueCore(background.session, direct.name, Message)
-        self.prefetcher = background.wait(
-            _open(fetching, direct, options, background.post, self._prefetch_buffer, on_close)
-        )
-
     @property
     def lost(self) -> int:
         """Number of messages that are delivered again because the lease ended before the ack."""
         return self.prefetcher.losses.count
 
-    def __iter__(self) -> Iterator[Message]:
+    def __iter__(self) -> Consumer:
         return self
-
-    def __next__(self) -> Message:
-        while not self._ended:
-            for message in self._prefetch_buffer.current:
-                if not message._lease.lost:
-                    return message
-            if not self.prefetcher.closed:
-                self._background.post(self.prefetcher.want)
-            batch = self._line.get()
-            if isinstance(batch, list):
-                self._prefetch_buffer.current = iter(batch)
-                continue
-            if batch is not None:
-                self._ended = True
-                self._background.post(self.prefetcher.abandon)
-                raise batch
-            self.close()
-        raise StopIteration
 
     def flush(self) -> None:
         """Returns when every ack so far is confirmed: durable on the node.
@@ -91,6 +48,8 @@ class Consumer:
     def drain(self, timeout_s: float = 30) -> int:
         """Stops fetching, waits up to `timeout_s` seconds for messages in hand, flushes, and
         closes.
+
+            left = consumer.drain(timeout_s=10)
 
         Call `drain` from another thread than the one that works on the messages, or after the last
         message. Returns the number of messages still in hand; the client renews their leases until
@@ -124,23 +83,5 @@ class Consumer:
             return
         try:
             self.close()
-        except WeftError as failed:  # the error that ends the block is more informative
+        except WeftError as failed:
             log.warning("a consumer was closed: %s", failed.message)
-
-    def __del__(self) -> None:
-        # The application left the loop with `break`, so nothing else can close the consumer.
-        prefetcher = getattr(self, "prefetcher", None)
-        if prefetcher is not None and not prefetcher.closed and self._background.running:
-            self._background.post(prefetcher.abandon)
-
-
-async def _open(
-    fetching: QueueCore[Message],
-    direct: QueueCore[Message],
-    options: ConsumerOptions,
-    post: Callable[..., None],
-    prefetch_buffer: PrefetchBuffer[Message],
-    on_close: Callable[[Prefetcher[Message]], None],
-) -> Prefetcher[Message]:
-    """Runs on the background loop: a prefetcher belongs to the loop that creates it."""
-    return Prefetcher(fetching, direct, options, post, prefetch_buffer, on_close)

@@ -26,7 +26,9 @@ class Slice:
     """
 
     partition: int
+    #: Number of messages.
     messages: int
+    #: Bytes of the messages.
     bytes: int
     #: (id, messages) of the holds on the partition.
     holds: tuple[tuple[int, int], ...]
@@ -34,11 +36,17 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
+    """Messages of a queue that a subscription has set aside under a number."""
+
+    #: Consecutive in a subscription, from 1.
     number: int
+    #: Number of messages.
     messages: int
+    #: Bytes of the messages.
     bytes: int
     #: Push time of the oldest message, in milliseconds since 1970.
     oldest_ms: int
+    #: Where the messages are: one slice for each partition.
     slices: tuple[Slice, ...]
 
     @classmethod
@@ -64,12 +72,16 @@ class ReservedBatch:
     Raises ProtocolError if the frames cannot be decoded.
     """
 
+    #: For each frame, the common properties of its messages.
     runs: list[wire.Lent]
+    #: The messages as the node stores them.
     frames: list[bytes]
+    #: Position of the first message in the slice.
     start: int
 
     @property
     def bodies(self) -> list[bytes]:
+        """The content of each message, as pushed."""
         return self._columns[0]
 
     @property
@@ -79,10 +91,12 @@ class ReservedBatch:
 
     @property
     def keys(self) -> list[str | None] | None:
+        """None for a message without a key; the column is None if no message has one."""
         return self._columns[2]
 
     @property
     def ids(self) -> list[MessageId]:
+        """The id of each message."""
         ids: list[MessageId] = []
         for run in self.runs:
             first = int(MessageId.of(run.partition, run.producer, run.batch, run.first))
@@ -91,6 +105,7 @@ class ReservedBatch:
 
     @property
     def timestamps_ms(self) -> list[int]:
+        """Time of each push, in milliseconds since 1970."""
         return [stamp for run in self.runs for stamp in repeat(run.pushed_ms, run.count)]
 
     @property
@@ -100,6 +115,7 @@ class ReservedBatch:
 
     @property
     def end(self) -> int:
+        """Position in the slice of the message after the last one: the next `start`."""
         return self.start + len(self)
 
     def __len__(self) -> int:

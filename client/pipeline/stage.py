@@ -16,19 +16,20 @@ from weft import limits
 from weft.client import arguments
 from weft.client.producer.batch import Body, Columns, Headers, batches, check_body, check_one
 from weft.client.producer.body_source import BodySource
-from weft.client.routing import retry
-from weft.client.routing.router import ANY
-from weft.client.routing.session import ClientSession
+from weft.client.routing.session import ClientSession, ask_all
 from weft.client.transport.link import PIPELINE_MAX, Asked
 from weft.errors import InvalidArgument, UsageError
 from weft.proto import pipelines, wire
 
-#: (partition, attempt), or the `winner` of a stage, which names one try of that attempt.
+#: (partition, attempt), or the `winner` of a stage, which names one try of an attempt.
 Winner = tuple[int, int] | tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
+    """The result of a publish."""
+
+    #: Messages that became visible.
     messages: int
     #: True if the batch was published before: by an earlier call, or by a first try of this call.
     already: bool
@@ -49,17 +50,18 @@ class StageCore:
         self._token = secrets.randbits(61) + 1
         self._broken = self._closed = False
         #: Number of staged messages.
-        self.count = 0
+        self.count: int = 0
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.batch}/{self.partition}/{self.attempt} of {self.app}>"
+        attempt = f"{self.batch}/{self.partition}/{self.attempt}"
+        return f"<{type(self).__name__} {attempt} of {self.app}>"
 
     @property
     def winner(self) -> tuple[int, int, int]:
         """Identifies exactly this try among the winners of `publish`.
 
-        The plain (partition, attempt) names the try that was closed last. After a restart of a
-        whole application, that may be a try from before the restart.
+        The plain (partition, attempt) names the try closed last. After a restart of a whole
+        application, the last closed try may be from before the restart.
         """
         return self.partition, self.attempt, self._token
 
@@ -71,7 +73,10 @@ class StageCore:
         key: str | None = None,
         timeout_ms: int | None = None,
     ) -> None:
-        """Stages one message, durably when the call returns. `push_many` costs far less each."""
+        """Stages one message, durably when the call returns. `push_many` costs far less each.
+
+        Raises like `push_many`.
+        """
         columns, keys = check_one(headers, key)
         await self.push_many([check_body(body)], headers=columns, keys=keys, timeout_ms=timeout_ms)
 
@@ -85,12 +90,14 @@ class StageCore:
     ) -> int:
         """Stages the messages of any iterable in few batches, durably when the call returns.
 
+            count = await stage.push_many(rows)
+
         Returns the number of messages. An iterable that is not a collection is read while it is
         staged.
 
         After an error the number of staged messages is unknown: the stage cannot be closed any
         more, and the task must be retried with another stage. Raises UsageError on such a stage or
-        a closed one.
+        a closed one, and Fenced if the batch is already published.
         """
         self._check_open()
         source = BodySource(bodies, headers, keys)
@@ -109,7 +116,7 @@ class StageCore:
         encoded = batches(columns)
         while window := list(islice(encoded, PIPELINE_MAX)):
             routed = [self._routed(count, frame) for count, frame, _ in window]
-            ends = await retry.ask_all(self._session.router, routed, wire.Pushed, deadline)
+            ends = await ask_all(self._session.router, routed, wire.Pushed, deadline)
             for (place, _), end in zip(routed, ends, strict=True):
                 if not isinstance(end, wire.Pushed):
                     raise end
@@ -127,14 +134,17 @@ class StageCore:
         return place, (request, (frame,))
 
     async def close(self, *, timeout_ms: int | None = None) -> int:
-        """Completes the stage, so that it can be a winner. Returns the number of messages."""
+        """Completes the stage, so that it can be a winner. Returns the number of messages.
+
+        Raises UsageError after a failed push, and Fenced if the batch is published or aborted.
+        """
         if not self._closed:
             self._check_open()
             request = pipelines.CloseStage(
                 self.queue, self.app, self.batch, self.partition, self.attempt, self._token,
                 self.count,
             )  # fmt: skip
-            await self._session.ask(ANY, request, wire.Done, timeout_ms)
+            await self._session.ask(request, wire.Done, timeout_ms)
             self._closed = True
         return self.count
 
@@ -163,18 +173,18 @@ class StagingCore:
         arguments.check_iterable("winners", winners, "(partition, attempt)")
         chosen = [_winner(winner) for winner in winners]
         request = pipelines.Publish(queue, app, batch, chosen)
-        said = await self._session.ask(ANY, request, pipelines.PublishResult, timeout_ms)
+        said = await self._session.ask(request, pipelines.PublishResult, timeout_ms)
         return Published(said.messages, said.already)
 
     async def abort(self, queue: str, app: str, batch: int, timeout_ms: int | None) -> int:
         _check(queue, app, batch)
         request = pipelines.Abort(queue, app, batch)
-        return (await self._session.ask(ANY, request, wire.Done, timeout_ms)).count
+        return (await self._session.ask(request, wire.Done, timeout_ms)).count
 
     async def last_published(self, queue: str, app: str, timeout_ms: int | None) -> int | None:
         _check(queue, app, 0)
         request = pipelines.LastPublished(queue, app)
-        return (await self._session.ask(ANY, request, pipelines.LastBatch, timeout_ms)).batch
+        return (await self._session.ask(request, pipelines.LastBatch, timeout_ms)).batch
 
 
 def _check(queue: str, app: str, batch: int) -> None:

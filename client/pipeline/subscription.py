@@ -15,9 +15,7 @@ import msgspec
 
 from weft import limits
 from weft.client import arguments
-from weft.client.routing import retry
-from weft.client.routing.router import ANY
-from weft.client.routing.session import ClientSession
+from weft.client.routing.session import ClientSession, ask
 from weft.errors import UsageError
 from weft.proto import pipelines, wire
 
@@ -34,23 +32,29 @@ class SubscriptionStats:
 
     queue: str
     subscription: str
+    #: Increases with every `open`.
     epoch: int
-    #: All numbers up to the first are acked; the second is the highest reserved number.
+    #: All reservations up to this number are acked.
     acked_through: int
+    #: The highest reserved number.
     reserved_through: int
+    #: Milliseconds without a request of the holder after which reserved messages return.
     ttl_ms: int
     #: Milliseconds since the holder's last request.
     idle_ms: int
-    #: Reservations that are neither acked nor returned, with their messages and bytes.
+    #: Reservations that are neither acked nor returned.
     reservations: int
+    #: Messages of these reservations.
     reserved_messages: int
+    #: Bytes of these messages.
     reserved_bytes: int
     #: Push time of the oldest reserved message, in milliseconds since 1970; 0 if there is none.
     reserved_oldest_ms: int
-    #: Messages and bytes in the queue that are not reserved, and the age of the oldest in
-    #: milliseconds.
+    #: Messages in the queue that are not reserved.
     backlog_messages: int
+    #: Bytes of these messages.
     backlog_bytes: int
+    #: Age of the oldest of these messages, in milliseconds.
     oldest_ms: int
 
     @property
@@ -94,15 +98,18 @@ class SubscriptionCore:
         """Creates the subscription if needed and becomes its holder: the previous holder gets
         Fenced.
 
+            epoch = await client.subscription("events", "counter").open()
+
         Returns the epoch, which is greater than any before. If the holder makes no call for
-        `ttl_ms` milliseconds, the reserved messages return to the queue.
+        `ttl_ms` milliseconds, the reserved messages return to the queue. Raises InvalidArgument for
+        a value out of range, and QueueNotFound.
         """
         arguments.check_integer(
             "ttl_ms", ttl_ms, limits.SUBSCRIPTION_TTL_MS_MIN, limits.SUBSCRIPTION_TTL_MS_MAX
         )
         nonce = secrets.randbits(62)
         request = pipelines.OpenSubscription(self.queue, self.name, ttl_ms, nonce)
-        opened = await self._session.ask(ANY, request, pipelines.Opened, timeout_ms)
+        opened = await self._session.ask(request, pipelines.Opened, timeout_ms)
         self._epoch = opened.epoch
         return opened.epoch
 
@@ -130,14 +137,18 @@ class SubscriptionCore:
         request = pipelines.Reserve(
             self.queue, self.name, self.epoch, number, max_messages, max_bytes
         )
-        answer = await self._session.ask(ANY, request, pipelines.Reserved, timeout_ms)
+        answer = await self._session.ask(request, pipelines.Reserved, timeout_ms)
         return Reservation.of(answer.reservation) if answer.reservation is not None else None
 
     async def describe(self, number: int, *, timeout_ms: int | None = None) -> Reservation:
-        """Returns an existing reservation. The call needs no epoch."""
+        """Returns an existing reservation. The call needs no epoch.
+
+        Raises SubscriptionNotFound, InvalidArgument if the number is acked or not reserved yet, and
+        ReservationLost if its messages have returned to the queue.
+        """
         _check_number(number)
         request = pipelines.DescribeReservation(self.queue, self.name, number)
-        answer = await self._session.ask(ANY, request, pipelines.Reserved, timeout_ms)
+        answer = await self._session.ask(request, pipelines.Reserved, timeout_ms)
         assert answer.reservation is not None, "one that is not there is refused"
         return Reservation.of(answer.reservation)
 
@@ -152,8 +163,11 @@ class SubscriptionCore:
     ) -> ReservedBatch:
         """Reads many messages of a slice of reservation `number`, starting at message `start`.
 
+            batch = await subscription.read(reservation.number, reservation.slices[0])
+
         The call changes nothing and needs no epoch: any process may read any number of times.
-        Continue with `start=batch.end` until `batch.end` equals `slice.messages`.
+        Continue with `start=batch.end` until `batch.end` equals `slice.messages`. Raises
+        ReservationLost if the messages are gone.
         """
         _check_number(number)
         if not isinstance(slice, Slice):
@@ -163,9 +177,9 @@ class SubscriptionCore:
         holds = list(slice.holds)
         request = pipelines.ReadReserved(self.queue, slice.partition, holds, start, limit)
         session = self._session
-        place = session.router.of_partition(slice.partition)
+        place = session.router.place_of(request)
         deadline = session.deadline(timeout_ms)
-        answer, frames = await retry.ask(session.router, place, request, wire.Peeked, deadline)
+        answer, frames = await ask(session.router, place, request, wire.Peeked, deadline)
         return unpack(answer.lent, frames, start)
 
     async def ack_through(
@@ -174,22 +188,26 @@ class SubscriptionCore:
         """Acknowledges all reservations up to this number: their messages are never delivered
         again.
 
+            await subscription.ack_through(reservation.number)
+
         If one of them has returned to the queue, the call raises ReservationLost and acks nothing;
-        with `skip_lost` the call skips such reservations.
+        with `skip_lost` the call skips such reservations. Raises Fenced if another holder has
+        opened the subscription.
         """
         _check_number(number, 0)
         arguments.check_flag("skip_lost", skip_lost)
         request = pipelines.AckThrough(self.queue, self.name, self.epoch, number, skip_lost)
-        await self._session.ask(ANY, request, wire.Done, timeout_ms)
+        await self._session.ask(request, wire.Done, timeout_ms)
 
     async def heartbeat(self, *, timeout_ms: int | None = None) -> None:
         """Keeps the subscription alive. Raises Fenced if another holder has opened it."""
         request = pipelines.Heartbeat(self.queue, self.name, self.epoch)
-        await self._session.ask(ANY, request, wire.Done, timeout_ms)
+        await self._session.ask(request, wire.Done, timeout_ms)
 
     async def stats(self, *, timeout_ms: int | None = None) -> SubscriptionStats:
+        """Returns the statistics of the subscription. Raises SubscriptionNotFound."""
         request = pipelines.DescribeSubscription(self.queue, self.name)
-        answer = await self._session.ask(ANY, request, pipelines.Subscriptions, timeout_ms)
+        answer = await self._session.ask(request, pipelines.Subscriptions, timeout_ms)
         return SubscriptionStats.of(answer.subscriptions[0])
 
     async def release_all(self, *, timeout_ms: int | None = None) -> int:
@@ -199,7 +217,7 @@ class SubscriptionCore:
         and continues with the next one (`ack_through` with `skip_lost`).
         """
         request = pipelines.ReleaseAll(self.queue, self.name)
-        return (await self._session.ask(ANY, request, wire.Done, timeout_ms)).count
+        return (await self._session.ask(request, wire.Done, timeout_ms)).count
 
 
 def _check_number(number: int, low: int = 1) -> None:

@@ -98,6 +98,10 @@ class Accumulator:
         #: True if the loop is scheduled to check the queue.
         self._called = False
         self._tasks: set[asyncio.Task[None]] = set()
+        #: On the event loop alone: the groups with a batch in flight, with the batches behind it,
+        #: and batches whose group has no other in flight any more.
+        self._groups: dict[str, deque[Parcel]] = {}
+        self._released: deque[Parcel] = deque()
         self._pending_bytes = 0
         self._pending = 0
         self._error: BaseException | None = None
@@ -293,17 +297,44 @@ class Accumulator:
         self._start()
 
     def _start(self) -> None:
-        while self._waiting and len(self._tasks) < self._options.in_flight:
-            task = asyncio.ensure_future(self._push(self._waiting.popleft()))
+        while len(self._tasks) < self._options.in_flight:
+            parcel = self._next()
+            if parcel is None:
+                return  # nothing waits, or only behind batches in flight
+            task = asyncio.ensure_future(self._push(parcel))
             self._tasks.add(task)
             task.add_done_callback(self._ended)
+
+    def _next(self) -> Parcel | None:
+        """The next batch to push. A batch waits while another one of its group is in flight: a
+        retry must not reorder the group."""
+        if self._released:
+            return self._released.popleft()
+        while self._waiting:
+            parcel = self._waiting.popleft()
+            group = parcel.options.group
+            if group is None:
+                return parcel
+            if group not in self._groups:
+                self._groups[group] = deque()
+                return parcel
+            self._groups[group].append(parcel)
+        return None
+
+    def _release(self, group: str) -> None:
+        """A batch of the group has ended: the next one of the group may follow."""
+        behind = self._groups[group]
+        if behind:
+            self._released.append(behind.popleft())
+        else:
+            del self._groups[group]
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         self._start()
 
     async def _push(self, parcel: Parcel) -> None:
-        content, size, (delay_ms, priority) = parcel
+        content, size, (delay_ms, priority, group) = parcel
         stored: list[push.Stored] = []
         error: BaseException | None = None
         deadline = self._session.deadline(self._options.timeout_ms)
@@ -311,7 +342,7 @@ class Accumulator:
             stored, error = await push.store(
                 self._session, self._queue,
                 iter((content,)) if isinstance(content, Encoded) else batches(content, size),
-                delay_ms, priority, deadline,
+                delay_ms, priority, deadline, group,
             )  # fmt: skip
         except asyncio.CancelledError as cancelled:
             error = cancelled
@@ -319,6 +350,8 @@ class Accumulator:
         except Exception as other:
             error = other  # raised to the next caller: no code awaits this task
         finally:
+            if group is not None:
+                self._release(group)
             with self._lock:
                 self._pending -= 1
                 self._pending_bytes -= size

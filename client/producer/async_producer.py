@@ -15,8 +15,8 @@ from weft import limits
 from weft.client import arguments, tracing
 from weft.client.routing.session import ClientSession
 
-from .accumulator import Accumulator, ProducerOptions
-from .batch import Body, Headers, check_body, check_dedup_key, check_one
+from .accumulator import Accumulator, Post, ProducerOptions
+from .batch import Body, Headers, check_body, check_dedup_key, check_group, check_one
 from .batch_buffer import PushOptions
 
 
@@ -46,18 +46,22 @@ def checked(
     delay_ms: int,
     priority: int,
     dedup_key: str | None,
+    group: str | None,
 ) -> tuple[bytes, dict[str, str] | None, str | None, PushOptions, str | None]:
     """Checks one message of a producer and returns the accumulator's arguments."""
     arguments.check_push_options(delay_ms, priority)
     if dedup_key is not None:
         check_dedup_key(dedup_key)
+    if group is not None:
+        check_group(group)
     column, _ = check_one(headers, key)
-    options = PushOptions(delay_ms, priority)
+    options = PushOptions(delay_ms, priority, group)
     return check_body(body), column[0] if column else None, key, options, dedup_key
 
 
 class AsyncProducer:
-    """Sends messages in background batches. Close it, or use `async with`: closing flushes.
+    """Sends messages in background batches. Close the producer, or use `async with`: closing
+    flushes.
 
     async with queue.producer(linger_ms=5) as producer:
         for line in lines:
@@ -69,12 +73,13 @@ class AsyncProducer:
         session: ClientSession,
         queue: str,
         options: ProducerOptions,
+        post: Post,
         on_close: Callable[[AsyncProducer], None],
     ) -> None:
         self._queue = queue
         self._traced = tracing.on()
         self._change = Change()
-        self._accumulator = Accumulator(session, queue, options, _now, self._change.tell)
+        self._accumulator = Accumulator(session, queue, options, post, self._change.tell)
         self._on_close = on_close
 
     async def send(
@@ -86,28 +91,36 @@ class AsyncProducer:
         delay_ms: int = 0,
         priority: int = 0,
         dedup_key: str | None = None,
+        group: str | None = None,
     ) -> None:
         """Accepts a message to push soon. Waits while more than `buffer_bytes` are pending.
 
+            await producer.send(b"one", headers={"kind": "order"})
+
         A `dedup_key` works as for `Queue.push`: the same key again within the queue's window stores
         nothing. A message with a dedup key is pushed as a batch of its own, which costs a node
-        about as much as a whole batch without keys. Raises the error of an earlier batch, and
-        UsageError when the producer is closed.
+        about as much as a whole batch without keys. For a grouped queue, `group` names the
+        message's group: each group gathers a batch of its own, and keeps its order. Raises the
+        error of an earlier batch, and UsageError when the producer is closed.
         """
         if self._accumulator.attention:
             await self._heed()
         if self._traced:
             headers = tracing.carry(self._queue, headers)
-        plain = headers is None and key is None and dedup_key is None
+        plain = headers is None and key is None and dedup_key is None and group is None
         if plain and delay_ms == 0 == priority:
             if type(body) is not bytes or len(body) > limits.BODY_BYTES_MAX:
                 body = check_body(body)
             self._accumulator.put(body)
         else:
-            self._accumulator.add(*checked(body, headers, key, delay_ms, priority, dedup_key))
+            self._accumulator.add(
+                *checked(body, headers, key, delay_ms, priority, dedup_key, group)
+            )
 
     async def send_many(self, bodies: Iterable[Body] | AsyncIterable[Body]) -> None:
         """Accepts messages from any iterable, also an async one; much cheaper than single sends.
+
+            await producer.send_many(line.encode() for line in file)
 
         A collection is checked before its first message is accepted. Any other iterable is read
         while it is sent; if the iterable raises, the messages before are sent all the same, except
@@ -169,8 +182,3 @@ class AsyncProducer:
         trace: TracebackType | None,
     ) -> None:
         await self.close()
-
-
-def _now(callback: Callable[..., None], *arguments: object) -> None:
-    """Calls at once: the caller is already on the event loop."""
-    callback(*arguments)

@@ -8,7 +8,7 @@ loop over messages would cost more than the rest of the client.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import accumulate
 from typing import Final, NamedTuple, TypeVar, cast
 
@@ -40,9 +40,21 @@ class Columns(NamedTuple):
     keys: KeysColumn | None = None
     #: Not part of the payload: a message with a dedup key is a batch of its own (`batches`).
     dedup_keys: KeysColumn | None = None
+    #: Not part of the payload: a batch has one group (`group_push`).
+    groups: list[str] | None = None
+    #: Not part of the payload: a batch has one tenant, or none (`group_push`).
+    tenants: list[str] | None = None
+
+    def choose(self, places: list[int]) -> Columns:
+        """Returns the messages at these places, without dedup keys, groups and tenants."""
+        return Columns(
+            [self.bodies[n] for n in places],
+            [self.headers[n] for n in places] if self.headers is not None else None,
+            [self.keys[n] for n in places] if self.keys is not None else None,
+        )
 
     def part(self, start: int, stop: int) -> Columns:
-        """Returns a range of the messages, without their dedup keys."""
+        """Returns a range of the messages, without their dedup keys and groups."""
         return Columns(
             self.bodies[start:stop],
             self.headers[start:stop] if self.headers is not None else None,
@@ -128,6 +140,50 @@ def check_dedup_keys(dedup_keys: Iterable[str | None] | None, count: int) -> Key
 
 def check_dedup_key(dedup_key: str, name: str = "dedup_key") -> None:
     arguments.check_text(name, dedup_key, 1, limits.DEDUP_KEY_BYTES_MAX)
+
+
+def check_group(group: str, name: str = "group") -> None:
+    arguments.check_text(name, group, 1, limits.GROUP_BYTES_MAX)
+
+
+def check_tenant(tenant: str, name: str = "tenant") -> None:
+    arguments.check_text(name, tenant, 1, limits.TENANT_BYTES_MAX)
+
+
+def check_labels(group: str | None, tenant: str | None) -> None:
+    """Checks the group and the tenant of one message; None for none."""
+    if group is not None:
+        check_group(group)
+    if tenant is not None:
+        check_tenant(tenant)
+    if group is not None and tenant is not None:
+        raise InvalidArgument("a message has a group or a tenant, not both")
+
+
+def check_groups(groups: Iterable[str] | None, count: int) -> list[str] | None:
+    """Checks a column of groups for `count` bodies: each message has one."""
+    return _labels("groups", groups, count, check_group)
+
+
+def check_tenants(tenants: Iterable[str] | None, count: int) -> list[str] | None:
+    """Checks a column of tenants for `count` bodies: each message has one."""
+    return _labels("tenants", tenants, count, check_tenant)
+
+
+def _labels(
+    name: str, given: Iterable[str] | None, count: int, check: Callable[[str, str], None]
+) -> list[str] | None:
+    if given is None:
+        return None
+    arguments.check_iterable(name, given, "texts, one for each body")
+    if isinstance(given, Mapping):
+        raise InvalidArgument(f"{name} must be texts, one for each body, not a mapping")
+    column = list(given)
+    if len(column) != count:
+        raise InvalidArgument(f"{name} has {len(column)} entries for {count} bodies")
+    for label in set(column) if all(type(each) is str for each in column) else column:
+        check(label, f"each of {name}")
+    return column
 
 
 def check_one(

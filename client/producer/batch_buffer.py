@@ -14,6 +14,7 @@ class PushOptions(NamedTuple):
 
     delay_ms: int = 0
     priority: int = 0
+    group: str | None = None
 
 
 class Parcel(NamedTuple):

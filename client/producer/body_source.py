@@ -23,8 +23,10 @@ from .batch import (
     check_bodies,
     check_body,
     check_dedup_keys,
+    check_groups,
     check_headers,
     check_keys,
+    check_tenants,
 )
 
 #: Limits of one chunk of an iterable: a few full batches.
@@ -43,7 +45,15 @@ class BodySource:
         headers: Iterable[Headers | None] | None = None,
         keys: Iterable[str | None] | None = None,
         dedup_keys: Iterable[str | None] | None = None,
+        groups: Iterable[str] | None = None,
+        tenants: Iterable[str] | None = None,
     ) -> None:
+        if tenants is not None and not (groups is None and dedup_keys is None):
+            raise InvalidArgument(
+                "push_many has tenants, groups or dedup_keys: give one of the three"
+            )
+        if groups is not None and dedup_keys is not None:
+            raise InvalidArgument("a message with a group has no dedup key: give one of the two")
         #: Number of messages, if known in advance.
         self.total: int | None = None
         #: True after the last chunk.
@@ -54,7 +64,7 @@ class BodySource:
         if type(bodies) is list or isinstance(bodies, Collection):
             column = check_bodies(bodies)
             self.total = len(column)
-            self._whole = _columns(column, headers, keys, dedup_keys)
+            self._whole = _columns(column, headers, keys, dedup_keys, groups, tenants)
             return
         arguments.check_iterable("bodies", bodies, "bytes", also_async=True)
         if isinstance(bodies, Iterable):
@@ -64,6 +74,8 @@ class BodySource:
         self._headers = _Companion[Headers | None]("headers", headers)
         self._keys = _Companion[str | None]("keys", keys)
         self._dedup_keys = _Companion[str | None]("dedup_keys", dedup_keys)
+        self._groups = _Companion[str]("groups", groups)
+        self._tenants = _Companion[str]("tenants", tenants)
 
     async def next_chunk(self) -> Columns:
         """Returns the next messages, checked. Exceptions of the iterable are raised unchanged."""
@@ -79,10 +91,14 @@ class BodySource:
             self._headers.check_end()
             self._keys.check_end()
             self._dedup_keys.check_end()
+            self._groups.check_end()
+            self._tenants.check_end()
             return Columns([])
         count = len(column)
         headers, keys = self._headers.take(count), self._keys.take(count)
-        return _columns(column, headers, keys, self._dedup_keys.take(count))
+        dedup_keys, groups = self._dedup_keys.take(count), self._groups.take(count)
+        tenants = self._tenants.take(count)
+        return _columns(column, headers, keys, dedup_keys, groups, tenants)
 
     async def _read_async(self) -> list[bytes]:
         assert self._async_iterator is not None
@@ -132,8 +148,11 @@ def _columns(
     headers: Iterable[Headers | None] | None,
     keys: Iterable[str | None] | None,
     dedup_keys: Iterable[str | None] | None,
+    groups: Iterable[str] | None,
+    tenants: Iterable[str] | None,
 ) -> Columns:
-    if headers is None and keys is None and dedup_keys is None:
+    given = headers, keys, dedup_keys, groups, tenants
+    if all(each is None for each in given):
         return Columns(bodies)
     count = len(bodies)
     return Columns(
@@ -141,6 +160,8 @@ def _columns(
         check_headers(headers, count),
         check_keys(keys, count),
         check_dedup_keys(dedup_keys, count),
+        check_groups(groups, count),
+        check_tenants(tenants, count),
     )
 
 

@@ -9,7 +9,7 @@ from typing import Final
 from weft.errors import InvalidArgument, ProtocolError
 from weft.proto import wire
 
-#: Hosts that mean "every interface": the client uses the host of its own connection instead.
+#: Hosts for "every interface": the client uses the host of its own connection instead.
 _WILDCARDS: Final = ("", "*", "0.0.0.0", "::", "[::]")
 
 
@@ -20,12 +20,14 @@ class ClusterNode:
     id: str
     grpc: str
     zmq: str
-    #: True if the node that sent the view has heard from this node recently.
+    #: True if the sender of the view received a message from this node recently.
     alive: bool = True
     #: A witness has a vote and holds no data.
     witness: bool = False
     #: The public key of the node's data path, in hexadecimal digits.
     data_key: str = ""
+    #: The node's zone; "" if not set.
+    zone: str = ""
 
 
 @dataclass(frozen=True)
@@ -36,8 +38,8 @@ class ClusterView:
     version: int = 1
     #: For each partition the index of its primary in `nodes`; empty: the first node leads all.
     primaries: tuple[int, ...] = ()
-    #: Why some partitions cannot be served before a dead node is back, according to the node that
-    #: sent this view; "" if all partitions can be served.
+    #: The reason why some partitions cannot be served before a dead node is back, according to the
+    #: sender of the view; "" if all partitions can be served.
     outage: str = ""
 
     @classmethod
@@ -57,7 +59,13 @@ class ClusterView:
             raise ProtocolError(f"the node at {via} gave a view whose primaries are not its nodes")
         nodes = [
             ClusterNode(
-                n.node, reach(n.grpc, via), reach(n.zmq, via), n.alive, n.witness, n.data_key
+                n.node,
+                reach(n.grpc, via),
+                reach(n.zmq, via),
+                n.alive,
+                n.witness,
+                n.data_key,
+                n.zone,
             )
             for n in info.nodes
         ]
@@ -96,6 +104,12 @@ class ClusterView:
         """The nodes that lead a partition: together they hold all messages that can be popped."""
         places = sorted(set(self.primaries)) if self.primaries else [0]
         return [self.nodes[place] for place in places]
+
+    def zone_of(self, node: str) -> set[str]:
+        """The nodes in the zone of a node; empty if the node has no zone."""
+        zones = {each.id: each.zone for each in self.nodes}
+        zone = zones.get(node, "")
+        return {each for each, its_zone in zones.items() if zone and its_zone == zone}
 
     def nearest(self, seeds: Sequence[str]) -> ClusterNode | None:
         """Returns the preferred node: the first seed, else a node on this machine, if any."""

@@ -150,7 +150,17 @@ def ask(seed: str, timeout_s: float, credentials: Credentials) -> ClusterView:
             raise endpoint.failure(seed, error, credentials.tls_files) from None
     nodes = [
         wire.NodeInfo(
-            n.id, n.grpc, n.zmq, n.state, n.voter, n.witness, n.alive, n.peer, n.key, n.data_key
+            n.id,
+            n.grpc,
+            n.zmq,
+            n.state,
+            n.voter,
+            n.witness,
+            n.alive,
+            n.peer,
+            n.key,
+            n.data_key,
+            n.zone,
         )
         for n in answer.nodes
     ]

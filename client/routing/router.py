@@ -16,7 +16,8 @@ import logging
 import random
 import threading
 import time
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 from weft.client.transport.link import LOOK_S, Link
 from weft.client.transport.links import Links
@@ -31,9 +32,11 @@ from weft.errors import (
     UsageError,
     WeftError,
 )
+from weft.ids import partition_of
 from weft.proto import wire
 from weft.proto.idempotence import ONCE
-from weft.proto.verbs import WAITING
+from weft.proto.verb import Partitions
+from weft.proto.verbs import VERBS, WAITING
 
 from .cluster_view import ClusterNode, ClusterView
 from .discovery import Discovery
@@ -68,38 +71,57 @@ class Router:
         self.outage = self.view.outage
         #: The node to prefer where there is a choice.
         self.local = ""
+        #: A view, a local node, and the partitions that this node leads in the view.
+        self._near: tuple[ClusterView | None, str, set[int]] = (None, "", set())
         self._choose_local()
         self._looks = 0
-        self._looked_at = time.monotonic()
+        #: The time of the last refresh of the view.
+        self.looked_at = time.monotonic()
         self._looking = runtime.lock()
         self._lock = threading.RLock()  # of view and table; never held while waiting
         self._links = Links(runtime, discovery, self.adopt)
         self._links.follow(self.view)
         self._down: dict[str, float] = {}
         self.partitions = self.view.partitions
-        self._table: list[Link | None] = [None] * (self.partitions + 1)
+        #: The link to the primary of each partition, and to some node (ANY); None: see `link`.
+        self.table: list[Link | None] = [None] * (self.partitions + 1)
 
     # --- placement ---
 
     def of_batch(self, producer: int, batch: int) -> int:
-        return placement.of_batch(producer, batch, self.partitions)
+        return partition_of(producer, batch, self.partitions)
 
     def of_push(self, ordered: bool, push: wire.Push) -> int:
+        if isinstance(push, wire.PushGroup):
+            return self.of_text(push.group)
         return placement.of_push(
             push.queue, ordered, push.producer, push.batch, push.dedup_key, self.partitions
         )
 
     def of_text(self, text: str) -> int:
-        """Returns the place of a queue name, a table key or a dedup key."""
+        """Returns the place of a queue name, a table key, a dedup key or a group."""
         return placement.of_text(text, self.partitions)
+
+    def is_near(self, producer: int, batch: int) -> bool:
+        """True if the near node leads the batch's partition, or if that node leads none."""
+        view = self.view
+        if self._near[0] is not view or self._near[1] != self.local:
+            led = {p for p in range(view.partitions) if view.primary(p).id == self.local}
+            self._near = view, self.local, led
+        return not self._near[2] or self.of_batch(producer, batch) in self._near[2]
 
     def of_partition(self, partition: int) -> int:
         """Returns the place of a message, from the partition in its id or receipt."""
         return partition % self.partitions
 
+    def place_of(self, request: wire.AnyRequest) -> int:
+        """Returns the place of a request by the verb table: a partition, or ANY."""
+        rule = _PLACES.get(type(request))
+        return ANY if rule is None else rule(self, request)
+
     def link(self, place: int) -> Link:
         """Returns the link to the current primary of a partition, or to some node for ANY."""
-        return self._table[place] or self._fill(place)
+        return self.table[place] or self._fill(place)
 
     def link_to(self, node: str) -> Link | None:
         """Returns the link to a given node, if the node is in the view."""
@@ -169,11 +191,6 @@ class Router:
         if self.view.same_places(seen):
             await self.look(node if refused else None, deadline)
 
-    async def keep_fresh(self, deadline: float) -> None:
-        """Refreshes the view if the last refresh is older than LOOK_EVERY_S."""
-        if time.monotonic() - self._looked_at >= LOOK_EVERY_S:
-            await self.look(None, deadline)
-
     # --- the view ---
 
     async def look(self, first: str | None, deadline: float) -> None:
@@ -186,7 +203,7 @@ class Router:
                 await self._ask_around(first, deadline)
             finally:
                 self._looks += 1
-                self._looked_at = time.monotonic()
+                self.looked_at = time.monotonic()
                 self._links.close_retired()
 
     async def _ask_around(self, first: str | None, deadline: float) -> None:
@@ -231,7 +248,7 @@ class Router:
             if view.same_places(before):
                 return
             self.partitions = view.partitions
-            self._table = [None] * (view.partitions + 1)
+            self.table = [None] * (view.partitions + 1)
             self.alone = view.alone
             self._choose_local()
             self._links.follow(view)
@@ -251,7 +268,9 @@ class Router:
     def _fill(self, place: int) -> Link:
         with self._lock:
             node = self._some_node() if place == ANY else self.view.primary(place)
-            link = self._table[place] = self._links.to(node)
+            link = self.table[place] = self._links.to(node)
+            if self.alone:  # the only node leads every partition
+                self.table = [link] * len(self.table)
             return link
 
     def _some_node(self) -> ClusterNode:
@@ -264,7 +283,20 @@ class Router:
 
     def _avoid(self, node: str) -> None:
         self._down[node] = time.monotonic() + DOWN_S
-        self._table[ANY] = None
+        self.table[ANY] = None
 
     def close(self) -> None:
         self._links.close()
+
+
+#: Rules for requests that one field routes. A push and a receipt need more than the request, such
+#: as whether the queue is ordered; every other request may go to any node.
+_RULES: Final[dict[Partitions, Callable[[Router, Any], int]]] = {
+    Partitions.KEY: lambda router, request: router.of_text(request.key),
+    Partitions.QUEUE: lambda router, request: router.of_text(request.queue),
+    Partitions.HOME: lambda router, request: router.of_partition(request.partition),
+    Partitions.NUMBER: lambda router, request: router.of_partition(request.partition),
+}
+_PLACES: Final = {
+    request: _RULES[verb.partitions] for request, verb in VERBS.items() if verb.partitions in _RULES
+}

@@ -1,1 +1,1 @@
-"""Connections from the client to nodes, and the calls in flight on them."""
+"""Connections from the client to nodes, and calls in flight."""

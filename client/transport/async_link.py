@@ -1,6 +1,9 @@
 """The link of an asyncio client: one connection with any number of calls in flight.
 
-A call only sends. The event loop triggers reads, and each read takes a bounded number of answers.
+A call only sends; calls of several tasks in one turn of the event loop leave together. One timer
+serves all calls: most calls end long before they are due, and the timer finds the others.
+
+The event loop triggers reads, and each read takes a bounded number of answers.
 The callers of those answers run before the next read. Reason: with a thousand pops in flight that
 each ack their messages, every ack would otherwise read the answers of other callers, until all
 answers are in memory and none is in the processor's cache.
@@ -20,7 +23,7 @@ from typing import Final
 from weft.errors import ProtocolError, UsageError, WeftError
 from weft.proto import wire
 
-from .connection import CLOSE_MS, DOWN, READABLE, UP, WRITABLE
+from .connection import CLOSE_MS, DOWN, UP, WRITABLE
 from .connection_factory import ConnectionFactory
 from .link import ATTEMPT_S, LOOK_S, LOST_S, Answered, Asked, NodeAddress
 from .pending_calls import NotSent, PendingCall, PendingCalls
@@ -48,6 +51,11 @@ class AsyncLink:
         self._pending_calls = PendingCalls(attempt_s, place.token)
         self._search: asyncio.Task[None] | None = None
         self._look: asyncio.TimerHandle | None = None
+        #: The timer of the calls, and its time: no call is due earlier.
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_at = math.inf
+        #: True while calls wait for the end of this turn of the event loop, to leave together.
+        self._gathers = False
         self._closed: WeftError | None = None
         self._descriptors = self._connection.descriptors()
         for descriptor in self._descriptors:
@@ -64,17 +72,25 @@ class AsyncLink:
         call = self._pending_calls.start(request, payload, deadline, now)
         future: asyncio.Future[None] = self._loop.create_future()
         call.on_end = functools.partial(_wake_caller, future)
-        alarm = _Alarm(self, call, now)
-        self._send()
+        if call.attempt_at < self._alarm_at or call.deadline < self._alarm_at:
+            self._set_alarm(self._pending_calls.next_due(call), now)
+        if self._gathers:
+            pass  # leaves with the others
+        elif self._pending_calls.in_flight > 1:
+            self._gathers = True
+            self._loop.call_soon(self._send)
+        else:
+            self._send()
         try:
             await future
         except BaseException:  # cancelled, possibly just after the answer arrived
             self._pending_calls.abandon(call)
             self._send()
             raise
-        finally:
-            alarm.stop()
-        return call.result()
+        if call.error is not None:
+            raise call.error
+        assert call.answer is not None
+        return call.answer, call.frames
 
     async def call_all(self, asked: Sequence[Asked], deadline: float) -> list[Answered | Exception]:
         ends = await asyncio.gather(
@@ -116,8 +132,9 @@ class AsyncLink:
         self._closed = NotSent("the node has left") if retired else UsageError(CLOSED)
         if self._search is not None:
             self._search.cancel()
-        if self._look is not None:
-            self._look.cancel()
+        for timer in (self._look, self._alarm):
+            if timer is not None:
+                timer.cancel()
         for descriptor in self._descriptors:
             self._loop.remove_reader(descriptor)
         if retired:
@@ -156,25 +173,32 @@ class AsyncLink:
 
     def _pump(self) -> None:
         """Sends and receives until both would block or the drain limit is reached."""
+        connection, pending_calls = self._connection, self._pending_calls
+        self._send()
         left = DRAIN_BYTES_MAX
         for _ in range(DRAIN_MAX):
-            self._pending_calls.send(self._connection.send, time.monotonic())
             if left <= 0:
-                self._loop.call_soon(self._wake)
                 break
-            state = self._connection.state()
-            if state & READABLE:
-                left -= self._receive()
-            elif not (state & WRITABLE and self._pending_calls.has_unsent):
-                break
-        else:
-            self._loop.call_soon(self._wake)
-        self._tend()
+            frames = connection.receive()
+            if frames is None:
+                if connection.state() & WRITABLE and pending_calls.has_unsent:
+                    self._send()
+                return
+            try:
+                pending_calls.received(frames)
+            except ProtocolError as error:
+                log.warning("%s", error)
+            left -= sum(map(len, frames))
+        self._loop.call_soon(self._wake)
 
     def _send(self) -> None:
         """Sends as many pending calls as the connection accepts now."""
+        self._gathers = False
         if not self._closed:
-            self._pending_calls.send(self._connection.send, time.monotonic())
+            connection = self._connection
+            connection.gather()
+            self._pending_calls.send(connection.send, time.monotonic())
+            connection.send_gathered()
             self._tend()
 
     def _tend(self) -> None:
@@ -184,19 +208,19 @@ class AsyncLink:
         if self._look is None and (due := self._connection.due()) != math.inf:
             self._look = self._loop.call_later(max(0.0, due - time.monotonic()), self._wake)
 
-    def _receive(self) -> int:
-        """Processes one answer and returns its size in bytes."""
-        frames = self._connection.receive()
-        if frames is None:
-            return 0
-        try:
-            self._pending_calls.received(frames)
-        except ProtocolError as error:
-            log.warning("%s", error)
-        return sum(map(len, frames))
+    def _set_alarm(self, due: float, now: float) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm_at = due
+        self._alarm = self._loop.call_later(max(0.0, due - now), self._ring)
 
-    def _overdue(self, call: PendingCall) -> None:
-        self._pending_calls.overdue(call, time.monotonic())
+    def _ring(self) -> None:
+        """Resends or ends the calls that are due; sets the timer for the next one."""
+        now = time.monotonic()
+        self._alarm, self._alarm_at = None, math.inf
+        due = self._pending_calls.all_overdue(now)
+        if due is not None:
+            self._set_alarm(due, now)
         self._send()
 
     @property
@@ -230,26 +254,3 @@ class AsyncLink:
 def _wake_caller(future: asyncio.Future[None], call: PendingCall) -> None:
     if not future.done():  # a cancelled caller's future is already done
         future.set_result(None)
-
-
-class _Alarm:
-    """Timer that fires when a call must be resent or must fail, until the call has ended."""
-
-    __slots__ = ("_call", "_link", "_timer")
-
-    def __init__(self, link: AsyncLink, call: PendingCall, now: float) -> None:
-        self._link = link
-        self._call = call
-        self._set(now)
-
-    def _set(self, now: float) -> None:
-        due = self._link._pending_calls.next_due(self._call)
-        self._timer = self._link._loop.call_later(max(0.0, due - now), self._ring)
-
-    def _ring(self) -> None:
-        self._link._overdue(self._call)
-        if not self._call.ended:
-            self._set(time.monotonic())
-
-    def stop(self) -> None:
-        self._timer.cancel()

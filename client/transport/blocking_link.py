@@ -18,8 +18,8 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Coroutine, Sequence
+from typing import Any, Final, TypeVar
 
 from weft.errors import ConnectionLost, ProtocolError, UsageError, WeftError
 from weft.proto import wire
@@ -30,6 +30,8 @@ from .link import ATTEMPT_S, LOOK_S, LOST_S, Answered, Asked, NodeAddress
 from .pending_calls import PendingCall, PendingCalls
 
 log = logging.getLogger("weft.client")
+
+T = TypeVar("T")
 
 #: A call with less time left than this checks its timeouts from the start.
 BLINK_S: Final = BLINK_MS / 1000
@@ -281,3 +283,14 @@ class BlockingLink:
         if self._retired:
             return ConnectionLost("the node has left; the call may or may not have been done")
         return UsageError("the client is closed")
+
+
+def run(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Runs a coroutine over a blocking link, which never suspends: one step ends the coroutine."""
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        value: T = done.value
+        return value
+    coroutine.close()
+    raise AssertionError("a blocking link suspended")

@@ -27,8 +27,8 @@ SILENT_MS_MAX: Final = 6_000
 RECONNECT_MS: Final = 50
 RECONNECT_MS_MAX: Final = 1_000
 #: During a network partition TCP retries less and less often. A connection that is not established,
-#: or whose bytes are not acknowledged, is therefore opened again. Otherwise a node would stay
-#: unreachable after the partition for as long again.
+#: or has unacknowledged bytes, is therefore opened again. Otherwise a node would stay unreachable
+#: after the partition for as long again.
 CONNECT_MS_MAX: Final = 1_000
 UNTAKEN_MS_MAX: Final = 3_000
 #: How long a close waits for the last frames to be sent.
@@ -62,6 +62,12 @@ class NodeConnection(Protocol):
     def send(self, frames: Sequence[bytes]) -> bool:
         """Returns True if the frames were accepted; if not, `state` reports when there is room."""
         ...
+
+    def gather(self) -> None:
+        """Gathers the frames of each `send` until `send_gathered`: one system call for all."""
+        ...
+
+    def send_gathered(self) -> None: ...
 
     def answer(self) -> list[Frame] | None:
         """Returns one message, after at most BLINK_MS. Costs far less than `wait`."""

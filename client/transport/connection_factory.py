@@ -1,4 +1,4 @@
-"""Opens the connections of one link and ends them."""
+"""Opens and ends the connections of one link."""
 
 from __future__ import annotations
 

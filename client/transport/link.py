@@ -2,13 +2,13 @@
 
 All code above a link is written once, as coroutines. `AsyncLink` suspends the coroutines while they
 wait. `BlockingLink` blocks and never suspends, so a synchronous caller runs the same coroutine to
-its end with a single step (`run`), without an event loop and without another thread.
+its end with a single step (`blocking_link.run`), without an event loop and without another thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
-from typing import Any, Final, Protocol, TypeVar
+from collections.abc import Sequence
+from typing import Final, Protocol
 
 from weft.proto import wire
 
@@ -25,8 +25,6 @@ PIPELINE_MAX: Final = 16
 Asked = tuple[wire.AnyRequest, Sequence[bytes]]
 #: An answer and its payload frames.
 Answered = tuple[wire.AnyAnswer, Sequence[wire.Frame]]
-
-T = TypeVar("T")
 
 
 class NodeAddress(Protocol):
@@ -96,14 +94,3 @@ class OpenLink(Link, Protocol):
         the errors of the calls say so.
         """
         ...
-
-
-def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Runs a coroutine over a blocking link, which never suspends: one step ends the coroutine."""
-    try:
-        coroutine.send(None)
-    except StopIteration as done:
-        value: T = done.value
-        return value
-    coroutine.close()
-    raise AssertionError("a blocking link suspended")

@@ -1,8 +1,8 @@
 """The links of one client: one per node, opened on first use.
 
 A link stays open while its node is in the view at the same address; other links are closed. The
-view decides whether a link fails fast or holds its calls until its node is back: only the only node
-of a cluster is worth waiting for.
+view decides whether a link fails fast or holds calls until the node is back: only the single node
+of a one-node cluster is worth waiting for.
 """
 
 from __future__ import annotations

@@ -12,9 +12,9 @@ This module uses no socket, clock or thread; both links drive the same state mac
 - With `fail_fast` no call waits for a reconnect: when the connection is lost or refused, every call
   fails at once, so that the caller can try another node. The error says whether the request was
   sent.
-- A resend may produce two answers, and a caller may be gone before its answer arrives. An unclaimed
-  answer is dropped, but its messages are returned (`asides`); otherwise they would stay leased for
-  a whole lease.
+- A resend may produce two answers, and a caller may be gone before the answer arrives. An unclaimed
+  answer is dropped, and its messages are returned (`asides`); otherwise the messages would stay
+  leased until the lease expires.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class PendingCalls:
             self._return(call.request.queue, call.answer.lent)
 
     def overdue(self, call: PendingCall, now: float) -> None:
-        """Ends a call after its deadline; resends a call whose attempt timed out."""
+        """Ends a call after its deadline; resends a call after the timeout of an attempt."""
         if call.ended:
             return
         if now >= call.deadline:
@@ -148,6 +148,17 @@ class PendingCalls:
             call.attempt_at = now + max(0.0, call.waiting_until - now) + self._attempt_s
             if call.sends and type(call.request) not in SINGLE_COPY:
                 self._unsent.append(call)
+
+    def all_overdue(self, now: float) -> float | None:
+        """As `overdue` for all calls; returns the time at which the next call is due."""
+        for call in list(self._calls.values()):
+            if min(call.deadline, call.attempt_at) <= now:
+                self.overdue(call, now)
+        return min(map(self.next_due, self._calls.values()), default=None)
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._calls)
 
     def next_due(self, call: PendingCall) -> float:
         return min(call.deadline, call.attempt_at)
@@ -253,9 +264,28 @@ class PendingCalls:
         if isinstance(reply.answer, wire.Popped):
             self._return(self._abandoned.get(reply.rid), reply.answer.lent)
         elif isinstance(reply.answer, wire.Failure) and reply.rid == 0:
-            raise ProtocolError(f"the node could not read a frame: {reply.answer.message}")
+            self._unreadable(reply.answer.message)
 
     # --- inside ---
+
+    def _unreadable(self, message: str) -> None:
+        """The node could not read a frame, and names no call. A node of an older version quotes
+        the verb that it does not know: its calls end, and nothing was executed."""
+        unknown = [
+            call
+            for call in self._calls.values()
+            if f"Invalid value '{_verb(call.request)}'" in message
+        ]
+        for call in unknown:
+            self._end(
+                call,
+                error=ProtocolError(
+                    f"the node does not know the request {_verb(call.request)}, and nothing was "
+                    "done: its version of weft is older than this client's. Upgrade the node"
+                ),
+            )
+        if not unknown:
+            raise ProtocolError(f"the node could not read a frame: {message}")
 
     def _frames(self, call: PendingCall, now: float) -> list[bytes]:
         request = call.request
@@ -317,7 +347,7 @@ class PendingCalls:
                 f"no connection to the node within the time of {verb}; nothing was sent. "
                 "Is the node running?"
             )
-        if isinstance(call.request, wire.Push):
+        if isinstance(call.request, wire.Push | wire.Multicast | wire.PushTopic):
             return DeadlineExceeded(
                 "the push had no answer in time: it may or may not have been stored"
             )

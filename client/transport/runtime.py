@@ -19,8 +19,8 @@ from weft.client.routing.discovery import Discovery
 from weft.errors import UsageError
 
 from .async_link import AsyncLink
-from .blocking_link import BlockingLink
-from .link import NodeAddress, OpenLink, run
+from .blocking_link import BlockingLink, run
+from .link import NodeAddress, OpenLink
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ class Runtime(Protocol):
     async def sleep(self, seconds: float) -> None: ...
 
     async def together(self, coroutines: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-        """Runs the coroutines and returns their results, in order."""
+        """Runs the coroutines and returns the results, in order."""
         ...
 
     async def find(self, discovery: Discovery, within_s: float) -> ClusterView | None:
@@ -92,7 +92,7 @@ class BlockingRuntime:
 
 class _ThreadLock:
     def __init__(self) -> None:
-        # Re-entrant: a signal handler may enter while its own thread holds the lock.
+        # Re-entrant: a signal handler may enter while the interrupted thread holds the lock.
         self._lock = threading.RLock()
 
     async def __aenter__(self) -> None:

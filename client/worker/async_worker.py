@@ -5,20 +5,17 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from weft.client import arguments
 from weft.client.consumer.async_consumer import Front, at_once
 from weft.client.consumer.message import AsyncMessage
-from weft.client.consumer.prefetcher import ConsumerOptions
+from weft.client.consumer.prefetcher import ConsumerOptions, Prefetcher
 from weft.client.queue_core import QueueCore
 
 from .loop import WorkLoop, WorkOptions
 from .signals import stopping
 from .worker_stats import WorkerStats
-
-if TYPE_CHECKING:
-    from weft.client.async_client import Open
 
 
 class AsyncWorker:
@@ -34,11 +31,10 @@ class AsyncWorker:
         queue: QueueCore[AsyncMessage],
         handler: Callable[[AsyncMessage], Awaitable[object]],
         options: WorkOptions,
-        open_: Open,
+        inboxes: set[Prefetcher[AsyncMessage]],
     ) -> None:
-        arguments.check_function("handler", handler)
         self._queue = queue
-        self._open = open_
+        self._inboxes = inboxes
         self.stats = WorkerStats(queue.name)
         self._loop = WorkLoop(queue, self._front, handler, _call, options, self.stats)
 
@@ -50,16 +46,22 @@ class AsyncWorker:
         Raises SystemExit or KeyboardInterrupt if a handler raised it. If the task that awaits `run`
         is cancelled, the worker cancels its handlers too and returns their messages.
         """
-        self._running = asyncio.get_running_loop()
-        with stopping(self._signalled):
-            await self._loop.run()
-        if self._loop.fatal is not None:
-            raise self._loop.fatal
+        await self._work()
         return self.stats
 
     def stop(self, now: bool = False) -> None:
         """Stops fetching and lets the handlers end; with `now`, waits for no handler."""
         arguments.check_flag("now", now)
+        self._request_stop(now)
+
+    async def _work(self) -> None:
+        self._running = asyncio.get_running_loop()
+        with stopping(self._signalled):
+            await self._loop.run()
+        if self._loop.fatal is not None:
+            raise self._loop.fatal
+
+    def _request_stop(self, now: bool) -> None:
         self._loop.stop(now)
 
     def _signalled(self, now: bool) -> None:
@@ -67,9 +69,8 @@ class AsyncWorker:
         self._running.call_soon_threadsafe(self._loop.stop, now)
 
     def _front(self, options: ConsumerOptions) -> Front[AsyncMessage]:
-        inboxes = self._open.inboxes
-        front = Front(self._queue, self._queue, options, at_once, inboxes.discard)
-        inboxes.add(front.prefetcher)
+        front = Front(self._queue, self._queue, options, at_once, self._inboxes.discard)
+        self._inboxes.add(front.prefetcher)
         return front
 
 

@@ -1,7 +1,7 @@
 """The worker loop: a handler for each message, with retries, a time limit and a drain.
 
 The loop runs on an event loop in both clients: asyncio handlers run there as tasks, synchronous
-handlers run in threads (`sync_worker`). At most `concurrency` handlers run at once, and a message
+handlers run in threads (`thread_worker`). At most `concurrency` handlers run at once, and a message
 is handed out only when a handler is free. The outcome of the handler decides about the message:
 
 | the handler | the message |
@@ -114,6 +114,11 @@ class WorkLoop(Generic[M]):
         #: SystemExit or KeyboardInterrupt of a handler, for the worker's caller to raise.
         self.fatal: BaseException | None = None
         self._dead_letter, self._ordered, self._most = True, False, 0
+        #: The last task of each group: handlers of one group run one after the other.
+        self._last: dict[str | None, asyncio.Task[None]] = {}
+        #: Leases of groups in which a message failed: the messages behind it are given back, and
+        #: come again after it.
+        self._broken: set[int] = set()
 
     def stop(self, now: bool = False) -> None:
         """Stops fetching; with `now`, waits for no handler either."""
@@ -161,15 +166,19 @@ class WorkLoop(Generic[M]):
     def _start(self, message: M) -> None:
         self._stats.started += 1
         self._stats.in_flight += 1
-        task = asyncio.ensure_future(self._handle(message))
+        task = asyncio.ensure_future(self._handle(message, self._last.get(message.group)))
         self._tasks[task] = message
+        if message.group is not None:
+            self._last[message.group] = task
         self._idle.clear()
         if len(self._tasks) >= self._options.concurrency:
             self._free.clear()
         task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        del self._tasks[task]
+        group = self._tasks.pop(task).group
+        if self._last.get(group) is task:
+            del self._last[group]
         self._stats.in_flight -= 1
         self._free.set()
         if not self._tasks:
@@ -209,7 +218,16 @@ class WorkLoop(Generic[M]):
 
     # --- one message ---
 
-    async def _handle(self, message: M) -> None:
+    async def _handle(self, message: M, before: asyncio.Task[None] | None = None) -> None:
+        if before is not None:
+            try:
+                await asyncio.wait([before])
+            except asyncio.CancelledError:  # the worker stops, and the handler has not begun
+                await self._give_back(message)
+                return
+        if message._lease.lent.nonce in self._broken:
+            await self._give_back(message)
+            return
         began = time.monotonic()
         error = await self._invoke(message)
         self._stats.took(time.monotonic() - began)
@@ -263,13 +281,25 @@ class WorkLoop(Generic[M]):
             delay_ms, final = 0, False
         else:
             delay_ms = retry.delay_ms(attempt)
-        await self._nack(message, delay_ms, _reason(error), final)
         dead = self._dead_letter and (final or 0 < self._most <= attempt)
+        if message.group is not None and not dead and self._front is not None:
+            prefetcher = self._front.prefetcher
+            self._broken &= prefetcher.leases_of(None)
+            self._broken |= prefetcher.leases_of(message.group)
+        await self._nack(message, delay_ms, _reason(error), final)
         if dead:
             stats.dead += 1
         else:
             stats.retried += 1
         return error
+
+    async def _give_back(self, message: M) -> None:
+        """Returns a message that must wait for an older one of its group; uncounted."""
+        self._stats.started -= 1
+        try:
+            await self._queue.give_back([Claim(message._lease, [message._index])])
+        except WeftError as failed:
+            log.warning("%s was not given back: %s", message, failed.message)
 
     async def _nack(self, message: M, delay_ms: int, reason: str, final: bool) -> None:
         if self._ordered and delay_ms:

@@ -54,7 +54,9 @@ class Retry:
         await orders.work(handle, retry=weft.Retry(attempts=5, backoff=weft.expo(1, 60)))
     """
 
+    #: Deliveries of a message, the first one included.
     attempts: int = 5
+    #: Returns the pause in seconds after an attempt; the first attempt has number 1.
     backoff: Backoff = field(default_factory=expo)
 
     def __post_init__(self) -> None:
@@ -62,6 +64,7 @@ class Retry:
         arguments.check_function("backoff", self.backoff)
 
     def delay_ms(self, attempt: int) -> int:
+        """Returns the pause after an attempt, in milliseconds."""
         pause_s = self.backoff(attempt)
         return max(0, min(int(pause_s * 1000), limits.DELAY_MS_MAX))
 
@@ -71,11 +74,19 @@ RETRY: Final = Retry()
 
 
 class Reject(Exception):
-    """Raised by a handler: the message can never be handled and becomes a dead letter at once."""
+    """Raised by a handler: the message can never be handled and becomes a dead letter at once.
+
+    raise weft.Reject("no such customer")
+    """
 
 
 class RetryLater(Exception):
-    """Raised by a handler: retry the message after `delay_s` seconds. The attempt counts."""
+    """Raised by a handler: retry the message after `delay_s` seconds. The attempt counts.
+
+        raise weft.RetryLater(30, "the service is down")
+
+    The constructor raises InvalidArgument if `delay_s` is negative or above 366 days.
+    """
 
     def __init__(self, delay_s: float, reason: str = "") -> None:
         arguments.check_number("delay_s", delay_s, 0, DELAY_S_MAX)

@@ -17,7 +17,9 @@ class WorkerStats:
     subsets.
     """
 
+    #: Name of the queue.
     queue: str = ""
+    #: Messages given to a handler.
     started: int = 0
     #: Handled and acked, by the worker or by the handler itself.
     succeeded: int = 0
@@ -31,12 +33,16 @@ class WorkerStats:
     timed_out: int = 0
     #: Handlers that still ran when the worker gave up on them.
     abandoned: int = 0
+    #: Messages that handlers work on now.
     in_flight: int = 0
+    #: Time in handlers: the sum, and the longest, in seconds.
     processing_s: float = 0.0
     processing_s_max: float = 0.0
+    #: Messages by processing time: up to 1, 10, 100 ms, 1, 10, 60 s, and longer.
     buckets: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS_S) + 1))
 
     def took(self, seconds: float) -> None:
+        """Counts one handler that ended after so many seconds."""
         self.processing_s += seconds
         self.processing_s_max = max(self.processing_s_max, seconds)
         self.buckets[sum(seconds > bound for bound in BUCKETS_S)] += 1

@@ -1,4 +1,4 @@
-"""The demo's consumer: acks what comes, and refuses some orders to show dead letters."""
+"""The demo's consumer: acks orders, and nacks some of them to demonstrate dead letters."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def main() -> None:
             try:
                 done += work(client, stopping)
             except QueueNotFound:
-                time.sleep(0.5)  # the producer makes it
+                time.sleep(0.5)  # The producer creates the queue.
     print(f"acked {done} orders", flush=True)
 
 

@@ -1,4 +1,4 @@
-"""The demo's producer: orders at a steady rate, until it is told to stop."""
+"""The demo's producer: pushes orders at a steady rate until SIGTERM or Ctrl-C."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Reads the samples as they come and plots how the estimate converges.
+"""Reads the samples as they arrive and plots the convergence of the estimate.
 
 python converge.py --queue samples --samples 200000 --out convergence.png
 
-Any other reader may take its place (`stream.py` is one, with Spark): a message is 16 little-endian
+Any other reader can replace this one (`stream.py` uses Spark): a message is 16 little-endian
 doubles.
 """
 
@@ -18,12 +18,12 @@ from picture import draw, errors_of
 
 import weft
 
-#: Nothing for so long means that the simulation died.
+#: Without a message for this long, the simulation is considered dead.
 IDLE_MS = 60_000
 
 
 def samples(queue: str, count: int) -> Iterator[bytes]:
-    """The bodies of messages until there were so many samples."""
+    """Yields message bodies until the given number of samples has arrived."""
     with weft.connect() as client, client.queue(queue).consume(idle_ms=IDLE_MS) as consumer:
         for message in consumer:
             yield message.body

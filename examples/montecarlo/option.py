@@ -1,4 +1,4 @@
-"""A European call: how one sample of its price is drawn, and what the price is exactly."""
+"""A European call option: random samples of the price, and the exact price."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from math import erf, exp, log, sqrt
 import numpy as np
 import numpy.typing as npt
 
-#: Samples in one message, as little-endian doubles: any reader can take that apart.
+#: Samples in one message, as little-endian doubles, which any language can decode.
 BATCH = 16
 BATCH_BYTES = 8 * BATCH
 
@@ -24,14 +24,14 @@ class Call:
     years: float = 1.0
 
     def sample(self, dice: np.random.Generator, count: int) -> npt.NDArray[np.float64]:
-        """Discounted payoffs, whose mean is the price."""
+        """Discounted payoffs; their mean converges to the price."""
         drift = (self.rate - self.volatility**2 / 2) * self.years
         moves = drift + self.volatility * sqrt(self.years) * dice.standard_normal(count)
         ends = self.spot * np.exp(moves)
         return exp(-self.rate * self.years) * np.maximum(ends - self.strike, 0.0)
 
     def price(self) -> float:
-        """Black and Scholes."""
+        """The exact price by Black and Scholes."""
         width = self.volatility * sqrt(self.years)
         upper = (log(self.spot / self.strike) + self.rate * self.years) / width + width / 2
         later = self.strike * exp(-self.rate * self.years)

@@ -1,4 +1,4 @@
-"""How an estimate closes in on the exact price, as a picture and as a line."""
+"""Plots the convergence of the estimate to the exact price, and prints a summary line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Numbers = npt.NDArray[np.float64]
 
 
 def draw(counts: Numbers, means: Numbers, errors: Numbers, reader: str, out: Path) -> None:
-    """Draws the running estimate with its standard errors, and tells the last one."""
+    """Plots the running estimate with standard errors, and prints the final estimate."""
     figure, axes = pyplot.subplots(figsize=(8, 4.5))
     low, high = means - 1.96 * errors, means + 1.96 * errors
     axes.fill_between(counts, low, high, alpha=0.25, label="95 % confidence")

@@ -1,9 +1,9 @@
-"""All of it by one command: a node, the simulation's ranks with their gateway, and the reader.
+"""Runs the whole example: a node, the ranks of the simulation with a gateway, and the reader.
 
 python examples/montecarlo/run.py --ranks 4 --samples 200000 --out convergence.png
 python examples/montecarlo/run.py --reader python              # without Spark
 
-With WEFT_SERVERS set, that cluster is used; without, a node of its own that is gone afterwards.
+With WEFT_SERVERS set, the example uses that cluster; otherwise the example starts a temporary node.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ READERS = {"spark": "stream.py", "python": "converge.py"}
 
 
 def _missing() -> str:
-    """What Spark lacks here, and where to get it."""
+    """The missing requirement of Spark and how to install it; "" if Spark can run."""
     if importlib.util.find_spec("pyspark") is None:
         return "no Spark: pip install 'weft[spark]'"
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:

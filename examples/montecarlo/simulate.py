@@ -1,4 +1,4 @@
-"""One rank of the simulation: draws samples and sends them, a batch to a message.
+"""One rank of the simulation: draws samples and sends them, one batch of samples per message.
 
 mpiexec -n 4 weft mpi-gateway --queue samples -- python simulate.py --samples 200000
 """
@@ -12,7 +12,7 @@ from option import BATCH, BATCH_BYTES, Call
 
 import weft.mpsc
 
-#: Messages handed to the gateway at once.
+#: Messages per call to the gateway.
 RUN = 64
 
 

@@ -1,9 +1,9 @@
-"""Reads the samples with Spark, micro-batch by micro-batch, while the ranks still draw them.
+"""Reads the samples with Spark in micro-batches, while the ranks still draw samples.
 
 python stream.py --queue samples --samples 200000 --out convergence.png
 
-Each task takes its messages apart in Arrow and gives three sums; the driver adds them up by batch
-number, so that a batch that Spark does again after a failure counts once.
+Each task decodes messages in Arrow and returns three sums; the driver stores the sums by batch
+number, so that a micro-batch repeated after a failure counts once.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from weft.spark import register
 
-#: Nothing for so long means that the simulation died.
-IDLE_S = 60.0
+#: Without a message for this long, the simulation is considered dead. The first micro-batch
+#: includes the start of Spark's workers, which takes more than a minute on a busy machine.
+IDLE_S = 300.0
 SUMS = "samples LONG, total DOUBLE, squares DOUBLE"
 
 
 def sums(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """How many samples, their sum and the sum of their squares."""
+    """Number of samples, sum of samples and sum of squares."""
     for batch in batches:
         drawn = np.frombuffer(b"".join(batch.column("value").to_pylist()), "<f8")
         yield pa.RecordBatch.from_pydict(
@@ -54,12 +55,12 @@ def session() -> SparkSession:
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
-    register(spark)  # from a clone; where weft was installed from a wheel, Spark finds it itself
+    register(spark)  # Needed in a clone; with an installed wheel Spark finds the source itself.
     return spark
 
 
 def follow(spark: SparkSession, queue: str, wanted: int) -> dict[int, tuple[int, float, float]]:
-    """The sums of each micro-batch, until there were so many samples."""
+    """Collects the sums of micro-batches until the given number of samples has arrived."""
     found: dict[int, tuple[int, float, float]] = {}
 
     def add(frame: DataFrame, number: int) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from weft.dht.view import View
+from weft.proto import wire
+from weft.server.engine.destinations import Destinations
 
 
 class ClusterHost(Protocol):
@@ -16,8 +18,21 @@ class ClusterHost(Protocol):
     def view(self) -> View: ...
     def alive(self, node: str) -> bool: ...
     def random(self, below: int) -> int: ...
+    def is_unordered(self, queue: str) -> bool:
+        """True if the queue is known, and is neither ordered, grouped, stochastic nor limited."""
+        ...
+
+    def probe(self, queue: str) -> wire.ProbeReport | None:
+        """This node's report of a stochastic queue; None if the queue is another, or unknown."""
+        ...
+
     def is_ordered(self, queue: str) -> bool | None:
         """None: this node does not know the queue. A witness knows no queues."""
+        ...
+
+    @property
+    def destinations(self) -> Destinations:
+        """The destinations of multicasts, as this node knows them."""
         ...
 
     def outage(self, number: int | None = None) -> str:

@@ -121,7 +121,7 @@ def _check_execution(
         )
     if not quorum and not request.force_voters:
         raise UsageError(
-            "the lost nodes are a majority of the voters, so that nobody can decide. With "
+            "the lost nodes are a majority of the voters, so no majority is left to decide. With "
             "--force-voters this node decides alone; do that on one node only, and only if the "
             "lost nodes never run again with their old data directories"
         )

@@ -112,7 +112,15 @@ def _sum(one: wire.QueueInfo, two: wire.QueueInfo) -> wire.QueueInfo:
         one.dead_lettered + two.dead_lettered, one.expired_leases + two.expired_leases,
         one.duplicates + two.duplicates, one.waiting_pops + two.waiting_pops,
         one.reserved + two.reserved, one.staged + two.staged,
-        one.backlog_bytes + two.backlog_bytes,
+        one.backlog_bytes + two.backlog_bytes, topics=sorted({*one.topics, *two.topics}),
+        probes=one.probes + two.probes, empty_probes=one.empty_probes + two.empty_probes,
+        blocked_pops=one.blocked_pops + two.blocked_pops,
+        blocked_us=one.blocked_us + two.blocked_us,
+        full_buffers=one.full_buffers + two.full_buffers,
+        room_wait_us=one.room_wait_us + two.room_wait_us,
+        charged_us=one.charged_us + two.charged_us,
+        charged_total_us=one.charged_total_us + two.charged_total_us,
+        waiting=one.waiting + two.waiting,
     )  # fmt: skip
 
 

@@ -106,15 +106,15 @@ class LeaseHandover:
         if self._core.proposer.idle:
             lapsed = {n for n, at in self._asked.items() if at < self._core.now - LAPSE_US}
             self._drop(lapsed)
-            self._engine.stop_recording_leases(lapsed)
+            self._engine.recorded_leases.end(lapsed)
         new = {n for n in self._asked if n not in self._complete_at and n in self._ownership.led}
         if new:
-            self._engine.record_leases(new)
+            self._engine.recorded_leases.begin(new)
 
     def proposed(self) -> None:
         """Called after the round's changes were proposed."""
         for number in self._asked.keys() - self._complete_at.keys():
-            if self._core.serving(number) and self._engine.leases_recorded(number):
+            if self._core.serving(number) and self._engine.recorded_leases.complete(number):
                 self._complete_at[number] = self._core.replicas[number].log.end
 
     def moved(self, gone: set[int], unsent: list[Answered]) -> None:

@@ -14,7 +14,9 @@ from weft.dht.core import Core, encode_view
 from weft.dht.planner import holders
 from weft.dht.view import Member
 from weft.errors import InvalidArgument, StoreDamaged, UsageError
+from weft.limits import check_zone
 from weft.proto import wire
+from weft.server.engine.engine import Engine
 
 from .operation import Operation, Pause, operation_of
 
@@ -24,6 +26,8 @@ class MembershipHost(Protocol):
     def core(self) -> Core: ...
     @property
     def cluster(self) -> str: ...
+    @property
+    def engine(self) -> Engine: ...
 
 
 @operation_of(wire.Join)
@@ -32,9 +36,50 @@ def join(host: MembershipHost, request: wire.Join, payload: Sequence[bytes] = ()
     for name in ("node", "peer", "key"):
         if not getattr(request, name):
             raise InvalidArgument(f"a node that joins must give its {name}")
+    if not (request.knows_groups or request.witness) and (grouped := host.engine.grouped_queue):
+        raise UsageError(
+            f"this cluster has the grouped queue {grouped}, and node {request.node} has a version "
+            "of weft without message groups: install the version of the other members"
+        )
+    if not (request.knows_commits or request.witness) and host.engine.commits.used:
+        raise UsageError(
+            f"this cluster has effects of commits, and node {request.node} has a version of weft "
+            "without commits: install the version of the other members"
+        )
+    limited = host.engine.shares.limited_queue
+    if limited and not (request.knows_limits or request.witness):
+        raise UsageError(
+            f"the queue {limited} of this cluster has a share or a limit, and node {request.node} "
+            "has a version of weft without: install the version of the other members"
+        )
+    if (graphs := host.engine.graph_queue) and not (request.knows_graphs or request.witness):
+        raise UsageError(
+            f"the queue {graphs} of this cluster takes task graphs, and node {request.node} has a "
+            "version of weft without: install the version of the other members"
+        )
+    if host.engine.destinations.enabled and not (request.knows_multicast or request.witness):
+        raise UsageError(
+            f"this cluster uses topics or multicasts, and node {request.node} has a version of "
+            "weft without them: install the version of the other members"
+        )
+    if host.engine.destinations.ordered_enabled and not (
+        request.knows_ordered_multicast or request.witness
+    ):
+        raise UsageError(
+            f"this cluster uses multicasts to several ordered queues, and node {request.node} has "
+            "a version of weft without them: install the version of the other members"
+        )
+    if not (request.knows_stochastic or request.witness) and (
+        stochastic := next(iter(host.engine.ready.stochastic), "")
+    ):
+        raise UsageError(
+            f"this cluster has the stochastic queue {stochastic}, and node {request.node} has a "
+            "version of weft without stochastic queues: install the version of the other members"
+        )
+    check_zone(request.zone)
     member = Member(
         request.peer, request.key, request.grpc, request.zmq, "active", request.witness,
-        request.data_key,
+        request.data_key, request.zone,
     )  # fmt: skip
     while True:
         view = core.view

@@ -15,17 +15,18 @@ soon as another node may have changed the partition.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
+from typing import Final
 
 from weft.dht.core import PACE, SIZE, Core, Timing
-from weft.dht.messages import AnyMessage, PeerReply, PeerRequest, QueueMessage
-from weft.dht.messages import StockAnnouncement as StockWord
+from weft.dht.messages import AnyMessage, PeerReply, PeerRequest, QueueMessage, StockAnnouncement
 from weft.dht.planner import ReplicationFactor
 from weft.dht.rebalancer import Handover
 from weft.dht.view import Member, View
 from weft.persistence.store import Change, StoreReader
 from weft.proto import wire
-from weft.server.engine.engine import Engine, SinglePush
+from weft.server.engine.engine import Engine
+from weft.server.engine.push import SinglePush
 from weft.server.engine.state import Answered
 
 from .backup_waits import BackupWaits
@@ -44,7 +45,10 @@ from .ready import Ready
 from .reconciler import Reconciler
 from .refusal import not_here
 from .remote_pop import RemotePop
-from .request_router import ENGINE_ALONE, RequestRouter
+from .request_router import ENGINE_ALONE, ClientRequest, RequestRouter
+
+#: Callers inside the cluster.
+_INTERNAL: Final = frozenset({Inner, PeerCaller})
 
 
 class NodeCore:
@@ -61,9 +65,7 @@ class NodeCore:
         pace: Timing = PACE,
         size: ReplicationFactor = SIZE,
     ) -> None:
-        self.node = node
-        self.cluster = cluster
-        self._entropy = entropy
+        self.node, self.cluster, self._entropy = node, cluster, entropy
         self.core = Core(
             node, store, partitions=partitions, pace=pace, size=size,
             entropy=lambda below: entropy() % below,
@@ -76,6 +78,9 @@ class NodeCore:
         self._ownership = PartitionOwnership(self.core, self.engine)
         #: Before this time the node core has no work except requests; 0: unknown.
         self._idle_until = 0
+        #: The same for all parts but the engine: a round of the engine alone does not change it.
+        self._others_idle_until = 0
+        self._has_operations = False
         self._operations = Operations(self)
         self._operations_view = self._catalogue_sync_view = 0
         parts = self.core, self.engine, self._ownership
@@ -84,7 +89,7 @@ class NodeCore:
         self._catalogue_sync = CatalogueSync(*parts, self, self.run_operation, self.not_here)
         self._backup_waits = BackupWaits(*parts, self.not_here)
         self._lease_handover = LeaseHandover(*parts, self.return_lent)
-        self._reconciler = Reconciler(self)
+        self._reconciler, self.destinations = Reconciler(self), self.engine.destinations
         self.core.ready_to_move = self._lease_handover.ready
         self.remote_pop = RemotePop(self)
         self._requests = RequestRouter(
@@ -109,9 +114,14 @@ class NodeCore:
     def random(self, below: int) -> int:
         return self._entropy() % below
 
+    def is_unordered(self, queue: str) -> bool:
+        return self.engine.ready.is_unordered(queue)
+
+    def probe(self, queue: str) -> wire.ProbeReport | None:
+        return self.engine.ready.probe(queue)
+
     def is_ordered(self, queue: str) -> bool | None:
-        known = self.engine.queues.get(queue)
-        return None if known is None else known.settings.ordered
+        return self.engine.ready.is_ordered(queue)
 
     def outage(self, number: int | None = None) -> str:
         return self.local_verdict.outage(number)
@@ -132,7 +142,7 @@ class NodeCore:
 
     def begin(self, now: int) -> None:
         self.now = now
-        self._idle_until = 0
+        self._idle_until = self._others_idle_until = 0
         self.core.begin(now)
         self.engine.begin(now)
         self._operations.begin(now)
@@ -159,19 +169,9 @@ class NodeCore:
         if not isinstance(message, QueueMessage):
             self.core.receive(sender, message)
             return
-        if sender not in self.view.members:
-            return
-        self.core.heard[sender] = self.now
-        match message:
-            case PeerRequest():
-                node, rid = message.reply_to or (sender, message.rid)
-                if node in self.view.members:
-                    caller = PeerCaller(node, rid, forwarded=message.reply_to is not None)
-                    self._requests.direct(message.request, message.payload, caller)
-            case PeerReply():
-                self._operations.replied(sender, message)
-            case StockWord():
-                self._metadata_lists.hear(sender, message)
+        if sender in self.view.members:
+            self.core.heard[sender] = self.now
+            self._requests.receive(sender, message)
 
     def cancel(self, to: object) -> None:
         """Ends the waits and operations of a caller that has gone."""
@@ -215,10 +215,8 @@ class NodeCore:
         if changes or self._ownership.has_deferred or self.engine.has_barriers:
             self._ownership.propose(changes)
         self._lease_handover.proposed()
-        hurry = (
-            self._catalogue_sync.awaited or self._backup_waits.awaited or self._ownership.is_waiting
-        )
-        writes = self.core.end(hurry=hurry)
+        awaited = self._catalogue_sync.awaited or self._backup_waits.awaited
+        writes = self.core.end(hurry=awaited or self._ownership.is_waiting)
         self._catalogue_sync.learn()
         self._metadata_lists.announce()
         for answered in self.engine.answers():
@@ -250,24 +248,30 @@ class NodeCore:
         self._sends = []
         return sends, answers
 
-    # --- a round of one push --------------------------------------------------------------
+    # --- a short round --------------------------------------------------------------------
+
+    def _may_be_short(self, now: int) -> bool:
+        """True if only the engine has work: nothing is due (`next_due` was called since the last
+        round). Otherwise the next methods return None, and nothing has happened."""
+        idle = now < self._idle_until and self._ownership.single
+        return idle and not self.core.changed_partitions
+
+    def run_short(self, now: int, requests: Iterable[ClientRequest]) -> Ready | None:
+        """Runs a whole round of requests for the engine alone (`SHORT_ROUND`)."""
+        if not self._may_be_short(now):
+            return None
+        changes, answers = self.engine.run_round(now, requests)
+        self._idle_until = 0
+        if not _INTERNAL.isdisjoint([type(answered.to) for answered in answers]):
+            self._commit_gate.ready += answers  # from a cluster that had several nodes
+            return Ready(changes, *self._outputs())
+        return Ready(changes, [], answers)
 
     def start_single_push(
         self, now: int, request: wire.Push, payload: Sequence[bytes]
     ) -> SinglePush | None:
-        """Starts a round that consists of one push; returns the changes to write, and the answer to
-        send after the write.
-
-        Only for a node that is its whole cluster and has no other work (`next_due` was called since
-        the last round). After the answer, `enter` ends the round. None: nothing has happened, run
-        an ordinary round.
-        """
-        if (
-            now >= self._idle_until
-            or not self._ownership.single
-            or self.core.changed_partitions
-            or len(payload) != 1
-        ):
+        """Starts a round of one push: write the changes, answer, then `enter` ends the round."""
+        if len(payload) != 1 or not self._may_be_short(now):
             return None
         return self.engine.start_single_push(now, request, payload[0])
 
@@ -277,32 +281,33 @@ class NodeCore:
 
     def next_due(self) -> int:
         """The time at which the node core has work to do without a request."""
-        due = self._next_due()
-        self._idle_until = 0 if self._operations.under_way else due
+        if not self._others_idle_until:
+            self._others_idle_until = self._next_due_of_others()
+            self._has_operations = self._operations.under_way
+        due = min(self._others_idle_until, self.engine.next_due())
+        self._idle_until = 0 if self._has_operations else due
         return due
 
-    def _next_due(self) -> int:
+    def _next_due_of_others(self) -> int:
         busy = self._operations.busy or self._catalogue_sync.due or self._backup_waits.awaited
         if busy or self._lease_handover.due or self._ownership.can_lead:
             return self.now
-        soonest = min(self.core.next_due(), self.engine.next_due())
+        soonest = self.core.next_due()
         if (due := self._reconciler.next_due()) is not None and due < soonest:
             soonest = due
         if self._ownership.single and not self._operations.under_way:
             return soonest
         if (due := self._metadata_lists.next_due()) is not None and due < soonest:
             soonest = due
-        if (
-            self.remote_pop.prefetched.bytes
-            and (kept := self.remote_pop.prefetched.next_due()) is not None
-        ):
-            soonest = min(soonest, kept)
+        prefetched = self.remote_pop.prefetched
+        if prefetched.bytes and (due := prefetched.next_due()) is not None:
+            soonest = min(soonest, due)
         if self._operations.under_way and (due := self._operations.next_due()) is not None:
             soonest = min(soonest, due)
         return soonest
 
     def introduce(self) -> None:
-        """Publishes this node's addresses to the other members, if the view has other addresses."""
+        """Publishes this node's addresses, if the view has other addresses."""
         known = self._introduced == (self.me, self.view.version)
         if self.me is not None and not known and introduce(self.core, self.me):
             self._introduced = self.me, self.view.version
@@ -340,8 +345,7 @@ class NodeCore:
 
     @property
     def single(self) -> bool:
-        """True if this node is its whole cluster and no operation is under way: then every answer
-        rests only on the node's own writes, in their order."""
+        """True if every answer rests only on the node's own writes, in their order."""
         return self._ownership.single and not self._operations.under_way
 
     @property
@@ -350,7 +354,6 @@ class NodeCore:
 
     @property
     def leads(self) -> int:
-        """The number of partitions that this node serves."""
         return len(self._ownership.led)
 
     @property
@@ -380,7 +383,7 @@ class NodeCore:
 
     # --- services for operations -------------------------------------------------------------
 
-    def send(self, to: str, message: PeerRequest | PeerReply | StockWord) -> None:
+    def send(self, to: str, message: PeerRequest | PeerReply | StockAnnouncement) -> None:
         self._sends.append((to, message))
 
     def run_operation(self, operation: Operation) -> None:

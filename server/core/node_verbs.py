@@ -10,6 +10,7 @@ from weft.proto import wire
 from weft.proto.handlers import Handlers
 
 from .data_loss_recovery import copies
+from .multicast_operations import agree, coordinate
 from .operation import PeerCaller
 from .routing import places
 from .status import cluster_info, view_info
@@ -33,6 +34,55 @@ def cluster_status(
     router: RequestRouter, request: wire.ClusterStatus, payload: Sequence[bytes], to: object
 ) -> None:
     router.engine.answer(to, cluster_info(router.host))
+
+
+@answer_of(
+    wire.KnowsGroups, wire.KnowsMulticast, wire.KnowsOrderedMulticast, wire.KnowsStochastic,
+    wire.KnowsLimits, wire.KnowsGraphs,
+)  # fmt: skip
+def knows_feature(
+    router: RequestRouter, request: wire.AnyRequest, payload: Sequence[bytes], to: object
+) -> None:
+    router.engine.answer(to, wire.Done())
+
+
+@answer_of(wire.KnowsCommits)
+def knows_commits(
+    router: RequestRouter, request: wire.KnowsCommits, payload: Sequence[bytes], to: object
+) -> None:
+    router.engine.answer(to, wire.Done())
+
+
+@answer_of(wire.Multicast, wire.PushTopic)
+def multicast(
+    router: RequestRouter,
+    request: wire.Multicast | wire.PushTopic,
+    payload: Sequence[bytes],
+    to: object,
+) -> None:
+    """Stores all copies in one entry, or starts the agreement of several partitions."""
+    if payload and router.host.destinations.needs_agreement(request):
+        router.start(agree(router.host, request, payload), to)
+    else:
+        router.engine.handle(request, payload, to)
+
+
+@answer_of(wire.CoordinateMulticast)
+def coordinate_multicast(
+    router: RequestRouter,
+    request: wire.CoordinateMulticast,
+    payload: Sequence[bytes],
+    to: object,
+) -> None:
+    router.start(coordinate(router.host, request, payload), to)
+
+
+@answer_of(wire.IdleTimes)
+def idle_times(
+    router: RequestRouter, request: wire.IdleTimes, payload: Sequence[bytes], to: object
+) -> None:
+    idle = router.engine.idle_queues
+    router.engine.answer(to, wire.IdleFor([idle.idle_ms(name) for name in request.queues]))
 
 
 @answer_of(wire.Where)

@@ -19,11 +19,13 @@ Invariant: the engine never reads or changes a partition that is not owned.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Set
 from typing import Final
 
 from weft.dht.core import Core
 from weft.dht.log import Changes
+from weft.persistence.layout import OF_CATALOGUE
 from weft.persistence.store import Change
 from weft.server.engine.engine import Engine
 
@@ -39,6 +41,7 @@ class PartitionOwnership:
         self._owned: dict[int, int] = {}
         self._waiting: set[int] = set()
         self._alone = True
+        self._view_version = 0
         #: True if this node is the only member of the cluster, owns all partitions and has applied
         #: all log entries: the node's own write commits a change.
         self.single = False
@@ -73,6 +76,9 @@ class PartitionOwnership:
     def update(self) -> set[int]:
         """Takes the changes of this round's views; returns the lost partitions, to be abandoned."""
         core = self._core
+        if self._view_version != core.view.version:
+            self._view_version = core.view.version
+            self._divide_limits()
         alone = len(core.view.members) < 2
         if self._alone and not alone:
             self._engine.drain()  # a pop parked here would miss messages on other nodes
@@ -80,11 +86,21 @@ class PartitionOwnership:
         # The log, if any, must be applied first: its entries would overwrite direct writes.
         ready = alone and core.all_settled and not self._deferred
         self.single = ready and len(self._owned) > core.catalogue
+        self._engine.commits.set_alone(self.single)
         if not core.changed_partitions:
             return set()
         changed, core.changed_partitions = core.changed_partitions, set()
         self._waiting |= {p for p in changed if core.replicas[p].serving}
         return {p for p in changed if p in self._owned and self._is_lost(p)}
+
+    def _divide_limits(self) -> None:
+        """Tells the engine how many partitions each member leads, this node's place included."""
+        view, node = self._core.view, self._core.node
+        primaries = Counter(place.primary for place in view.places[: self._core.catalogue])
+        members = sorted(view.members)
+        if node in members:
+            leads = [primaries[member] for member in members]
+            self._engine.shares.divide(leads, members.index(node))
 
     def _is_lost(self, number: int) -> bool:
         return self._core.replicas[number].ownership_generation != self._owned[number]
@@ -116,10 +132,10 @@ class PartitionOwnership:
 
     def propose(self, changes: list[Change]) -> None:
         """Proposes the engine's changes of the round: one log entry per partition."""
-        core, owned = self._core, self._owned
+        core, owned, of_catalogue = self._core, self._owned, OF_CATALOGUE
         by_partition: dict[int, list[Change]] = {p: [] for p in self._engine.take_barriers()}
         for key, value in changes:
-            number = core.catalogue if key[:1] == b"q" else key[1] << 8 | key[2]
+            number = core.catalogue if key[:1] in of_catalogue else key[1] << 8 | key[2]
             found = by_partition.get(number)
             if found is None:
                 by_partition[number] = [(key, value)]

@@ -23,7 +23,7 @@ OUTAGE_PATIENCE_US: Final = 3_000_000
 Steps = Generator[Step, list[Said], Said]
 
 
-def _given_up(cluster: ClusterHost, number: int, since: int) -> wire.Failure | None:
+def given_up(cluster: ClusterHost, number: int, since: int) -> wire.Failure | None:
     """The failure of a request to a blocked partition, once OUTAGE_PATIENCE_US is over."""
     if cluster.now - since < OUTAGE_PATIENCE_US or not (outage := cluster.outage(number)):
         return None
@@ -41,7 +41,7 @@ def at_primary(
         ((answer, frames),) = yield [Question(node, request, payload)]
         if not passes(answer) or (once and not _not_executed(answer)):
             return answer, frames
-        if failure := _given_up(cluster, number, since):
+        if failure := given_up(cluster, number, since):
             return failure, ()
         yield Pause()
 
@@ -73,7 +73,7 @@ def at_its_primary(
     return (yield from at_primary(cluster, numbers[0], request, payload))
 
 
-@operation_of(wire.Push)
+@operation_of(wire.Push, wire.PushGroup, wire.PushTenant, wire.PushWaiting)
 def push(cluster: ClusterHost, request: wire.Push, payload: Sequence[bytes]) -> Operation:
     guess = False  # ordered or not, while this node does not know the queue
     since = cluster.now
@@ -83,7 +83,7 @@ def push(cluster: ClusterHost, request: wire.Push, payload: Sequence[bytes]) -> 
         ((answer, frames),) = yield [Question(node, request, payload)]
         if not passes(answer):
             return answer, frames
-        if failure := _given_up(cluster, number, since):
+        if failure := given_up(cluster, number, since):
             return failure, ()
         guess ^= _not_primary(answer)
         yield Pause()
@@ -109,13 +109,13 @@ def cancel(cluster: ClusterHost, request: wire.Cancel, payload: Sequence[bytes])
             return wire.Failure("UNAVAILABLE", refused_in_doubt(answer.message), True), ()
         if not passes(answer):
             return answer, frames
-        if failure := _given_up(cluster, request.partition, since):
+        if failure := given_up(cluster, request.partition, since):
             return failure, ()
         doubt = doubt or not _not_executed(answer)
         yield Pause()
 
 
-@operation_of(wire.Restore)
+@operation_of(wire.Restore, wire.RestoreWaiting)
 def restore(cluster: ClusterHost, request: wire.Restore, payload: Sequence[bytes]) -> Operation:
     since = cluster.now
     while True:
@@ -123,14 +123,16 @@ def restore(cluster: ClusterHost, request: wire.Restore, payload: Sequence[bytes
         ((answer, frames),) = yield [Question(cluster.view.places[number].primary, request)]
         if not passes(answer):
             return answer, frames
-        if failure := _given_up(cluster, number, since):
+        if failure := given_up(cluster, number, since):
             return failure, ()
         yield Pause()
 
 
-@operation_of(wire.Ack, wire.Nack, wire.Extend)
+@operation_of(wire.Ack, wire.Nack, wire.Move, wire.Extend)
 def settle(
-    cluster: ClusterHost, request: wire.Ack | wire.Nack | wire.Extend, payload: Sequence[bytes]
+    cluster: ClusterHost,
+    request: wire.Ack | wire.Nack | wire.Move | wire.Extend,
+    payload: Sequence[bytes],
 ) -> Operation:
     """Sends each receipt to the primary of its partition; retries after temporary failures."""
     done = already = 0
@@ -160,7 +162,7 @@ def settle(
             else:
                 return answer, frames
         for position in left:
-            if failure := _given_up(cluster, request.receipts[position].partition, since):
+            if failure := given_up(cluster, request.receipts[position].partition, since):
                 return failure, ()
         if left:
             yield Pause()
@@ -168,7 +170,7 @@ def settle(
 
 
 def _with_receipts(
-    request: wire.Ack | wire.Nack | wire.Extend, receipts: list[wire.Receipt]
+    request: wire.Ack | wire.Nack | wire.Move | wire.Extend, receipts: list[wire.Receipt]
 ) -> wire.AnyRequest:
     match request:
         case wire.Ack():
@@ -177,5 +179,7 @@ def _with_receipts(
             return wire.Nack(
                 request.queue, receipts, request.delay_ms, request.reason, request.counted
             )
+        case wire.Move():
+            return wire.Move(request.queue, receipts, request.to)
         case wire.Extend():
             return wire.Extend(request.queue, receipts, request.lease_ms)

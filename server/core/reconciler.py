@@ -1,26 +1,32 @@
-"""The reconciler: background work of a node for subscriptions and stages, without a request.
+"""The reconciler: background work of a node without a request, for subscriptions, stages, commits,
+multicasts and idle queues.
 
 For ledgers and apps on partitions led by this node, the reconciler sends decisions to partitions
 that have not carried them out yet. For holds on partitions of this node, the reconciler asks the
 holds' home whether the holds have an owner, and ends holds without one. Both start only for work
 left over for a while. In the usual course, calls do their own work, and nothing happens here.
+
+Effects of commits on other partitions are delivered from here, at once (``outbox_delivery``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Set
 from typing import Final, Protocol
 
 from weft.limits import STAGE_TTL_MS
 from weft.proto import pipelines
 from weft.server.engine.engine import Engine
 from weft.server.engine.hold import Hold
+from weft.server.engine.proposal import Pending
 from weft.server.engine.queue import created_of
 from weft.server.engine.unfinished_work import Kind
 
-from . import publish_operations, reserve_operations
+from . import multicast_operations, publish_operations, reserve_operations
 from .cluster_host import ClusterHost
 from .operation import Operation
+from .outbox_delivery import OutboxDelivery
+from .queue_expiry import QueueExpiry
 
 #: The interval of scans. Work found by two scans in a row has no caller any more.
 LOOK_US: Final = 1_000_000
@@ -35,6 +41,8 @@ ASK_MAX: Final = 4096
 class ReconcilerHost(ClusterHost, Protocol):
     @property
     def engine(self) -> Engine: ...
+    @property
+    def led(self) -> Set[int]: ...
     def run_operation(self, operation: Operation) -> None: ...
 
 
@@ -42,14 +50,23 @@ class Reconciler:
     def __init__(self, keeper: ReconcilerHost) -> None:
         self._keeper = keeper
         self._unfinished = keeper.engine.unfinished
+        self._outbox_delivery = OutboxDelivery(keeper)
+        self._queue_expiry = QueueExpiry(keeper)
         self._look_at = 0
         self._seen: set[tuple[Kind, int, str]] = set()  # work left over at the last scan
         self._busy: set[Hashable] = set()  # subjects of operations under way
 
     def next_due(self) -> int | None:
-        return None if self._unfinished.is_empty else self._look_at
+        if self._outbox_delivery.due:
+            return self._keeper.now
+        due = self._queue_expiry.next_due()
+        if self._unfinished.is_empty:
+            return due
+        return self._look_at if due is None else min(due, self._look_at)
 
     def work(self, now: int) -> None:
+        self._outbox_delivery.work()
+        self._queue_expiry.work(now)
         if now < self._look_at or self._unfinished.is_empty:
             return
         self._look_at = now + LOOK_US
@@ -59,6 +76,7 @@ class Reconciler:
         self._seen = set(decisions)
         self._ask_about_marks(now)
         self._ask_about_stages(now)
+        self._ask_about_multicasts(now)
 
     def _start(self, about: Hashable, operation: Operation | None) -> None:
         if operation is not None and about not in self._busy:
@@ -122,3 +140,17 @@ class Reconciler:
                 self._keeper, queue, name, tokens, expire=bool(old)
             )
             self._start(("stages", created, name), operation)
+
+    def _ask_about_multicasts(self, now: int) -> None:
+        """Proposals of attempts that may have ended: their coordinator knows."""
+        groups: dict[tuple[int, int], list[Pending]] = {}
+        for each in self._unfinished.undecided_multicasts():
+            if now - each.asked >= min(ASK_US_MAX, max(ASK_US, (now - each.since) // 2)):
+                place = each.partition, each.proposal.coordinator
+                groups.setdefault(place, []).append(each)
+        for place, found in groups.items():
+            about = ("multicasts", *place)
+            if about not in self._busy:
+                for each in found:
+                    each.asked = now
+                self._start(about, multicast_operations.settle(self._keeper, found[:ASK_MAX]))

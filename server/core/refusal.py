@@ -29,7 +29,7 @@ def refusal(leader: Leader, request: wire.AnyRequest) -> wire.Failure | None:
         if outage := leader.outage(number):
             # The request would wait for copies that cannot be made.
             return wire.Failure("UNAVAILABLE", outage, True)
-    if leader.core.full_peers and type(request) in WITH_PAYLOAD:
+    if leader.core.full_peers and _stores(request):
         full = leader.core.full_peers.intersection(leader.view.places[partitions[0]].sync)
         if full:
             return wire.Failure(
@@ -37,6 +37,13 @@ def refusal(leader: Leader, request: wire.AnyRequest) -> wire.Failure | None:
                 "ack or purge something, or add disk", True,
             )  # fmt: skip
     return None
+
+
+def _stores(request: wire.AnyRequest) -> bool:
+    """True if the request stores messages."""
+    if isinstance(request, wire.Commit):
+        return bool(request.pushes)
+    return type(request) in WITH_PAYLOAD or isinstance(request, wire.Deliver)
 
 
 def not_here(leader: Leader, number: int) -> wire.Failure:

@@ -21,6 +21,7 @@ from .cluster_host import ClusterHost
 from .operation import Operation, Pause, Question, Said, Step
 from .prefetch import LOT_MAX, Piece, PrefetchedLots, cut
 from .primary_operations import passes
+from .probe_pop import ProbePop
 
 #: Queues with a remembered search memory, at most.
 _TRAILS_MAX: Final = 10_000
@@ -38,10 +39,17 @@ class RemotePop:
         self._cluster = cluster
         self._trails: dict[str, SearchMemory] = {}
         self.prefetched = PrefetchedLots()
+        self.probing = ProbePop(cluster)
         #: Searches, and their questions that left this node.
         self.searches = self.hops = 0
 
     def pop(self, request: wire.Pop, payload: Sequence[bytes]) -> Operation:
+        report = self._cluster.probe(request.queue)
+        if report is not None:
+            return self.probing.pop(request, payload, report)
+        return self._search_nodes(request)
+
+    def _search_nodes(self, request: wire.Pop) -> Operation:
         found = self.prefetched.take(
             request.queue, request.lease_ms, request.limit, self._cluster.now
         )
@@ -119,8 +127,8 @@ class RemotePop:
     ) -> Generator[Step, list[Said], Said | None]:
         """Pops at one node; None if the node delivers nothing."""
         cluster, lot = self._cluster, request.limit
-        # A lot of an ordered queue is for one consumer.
-        if node != cluster.node and lot < LOT_MAX and cluster.is_ordered(request.queue) is False:
+        # A lot of an ordered queue, or of a group, is for one consumer.
+        if node != cluster.node and lot < LOT_MAX and cluster.is_unordered(request.queue):
             lot = self.prefetched.lot(request.queue, request.lease_ms, lot, cluster.now)
         here = wire.Pop(request.queue, lot, 0, request.lease_ms, search_memory.heeded)
         (said,) = yield [Question(node, here)]

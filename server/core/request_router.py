@@ -23,10 +23,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Protocol
 
+from weft.dht.messages import PeerReply, PeerRequest, StockAnnouncement
 from weft.dht.view import Member
 from weft.proto import wire
 from weft.proto.verb import Partitions, Route
 from weft.proto.verbs import INTERNAL, VERBS, WITH_PAYLOAD, requests_where
+from weft.server.engine.commit import arrivals_of
 from weft.server.engine.engine import Engine
 from weft.server.engine.handlers import handles
 
@@ -36,13 +38,16 @@ from . import (
     membership,
     publish_operations,
     reserve_operations,
+    table_operations,
+    topic_operations,
 )  # fmt: skip
 from .backup_waits import BackupWaits
 from .catalogue_operations import refreshed
 from .catalogue_sync import CatalogueSync
+from .commit_members import CommitMembers
 from .metadata_list import MetadataLists
 from .node_verbs import answer_of
-from .operation import LIFE_US, Inner, Operation, operation_of
+from .operation import LIFE_US, Inner, Operation, PeerCaller, operation_of
 from .operations import Operations
 from .primary_operations import at_its_primary
 from .refusal import Leader, refusal
@@ -51,7 +56,10 @@ from .request_checks import check_of
 from .routing import places
 
 #: Modules with operations: the import registers the operations of each.
-_MODULES: Final = (data_loss_recovery, fanout, membership, publish_operations, reserve_operations)
+_MODULES: Final = (
+    data_loss_recovery, fanout, membership, publish_operations, reserve_operations,
+    table_operations, topic_operations,
+)  # fmt: skip
 _ROUTES: Final = {request: verb.route for request, verb in VERBS.items()}
 _OPERATIONS: Final = operation_of.by_request
 _ANSWERS: Final = answer_of.by_request
@@ -68,6 +76,13 @@ ENGINE_ALONE: Final = frozenset(
     and request in handles.by_request
     and request not in _CHECKS
 )
+#: A caller, its request, the payload, and the caller's identity, which the node core ignores.
+ClientRequest = tuple[object, wire.AnyRequest, Sequence[bytes], object]
+#: Requests that touch nothing but queues of the engine, and leave no work to other parts.
+SHORT_ROUND: Final = ENGINE_ALONE & {
+    wire.Push, wire.Multicast, wire.PushTopic, wire.Pop, wire.Ack, wire.Nack, wire.Extend,
+    wire.Peek, wire.Commit, wire.Move,
+}  # fmt: skip
 _NOT_YET: Final = wire.Failure("UNAVAILABLE", "this node is in no cluster: ask another", True)
 
 
@@ -100,6 +115,7 @@ class RequestRouter:
         self.backup_waits = backup_waits
         self._operations = operations
         self._remote_pop = remote_pop
+        self._commit_members = CommitMembers(engine)
 
     def handle(
         self, request: wire.AnyRequest, payload: Sequence[bytes], to: object, *, plain: bool
@@ -111,14 +127,19 @@ class RequestRouter:
         elif (operation := self._operation(request, payload, plain=plain)) is None:
             self.direct(request, payload, to)
         else:
-            wait_ms = request.wait_ms if isinstance(request, wire.Pop) else 0
+            waits = isinstance(request, wire.Pop | wire.Room | wire.WatchKeys)
+            wait_ms: int = request.wait_ms if waits else 0  # type: ignore[attr-defined]
             self._start(operation, to, wait_ms * 1000 + LIFE_US)
 
     def direct(self, request: wire.AnyRequest, payload: Sequence[bytes], to: object) -> None:
         """Answers a request on this node alone, if possible."""
-        if self._needs_catalogue_sync(request) and not (isinstance(to, Inner) and to.fresh):
-            self._start(refreshed(self.host, request, payload), to, LIFE_US)
-            return
+        if not (isinstance(to, Inner) and to.fresh):
+            if self._needs_catalogue_sync(request):
+                self._start(refreshed(self.host, request, payload), to, LIFE_US)
+                return
+            if isinstance(request, wire.Commit) and not self._commit_members.confirmed(self.host):
+                self._start(self._commit_members.asked(self.host, request, payload), to, LIFE_US)
+                return
         failure = refusal(self.host, request)
         if failure is not None:
             self.engine.answer(to, failure)
@@ -126,6 +147,23 @@ class RequestRouter:
             answer(self, request, payload, to)
         else:
             self.engine.handle(request, payload, to)
+
+    def receive(self, sender: str, message: PeerRequest | PeerReply | StockAnnouncement) -> None:
+        """Takes a message about queues from another node."""
+        match message:
+            case PeerRequest():
+                node, rid = message.reply_to or (sender, message.rid)
+                if node in self.host.view.members:
+                    caller = PeerCaller(node, rid, forwarded=message.reply_to is not None)
+                    self.direct(message.request, message.payload, caller)
+            case PeerReply():
+                self._operations.replied(sender, message)
+            case StockAnnouncement():
+                self.metadata_lists.hear(sender, message)
+
+    def start(self, operation: Operation, to: object) -> None:
+        """Starts an operation that answers a request of a client or of a node."""
+        self._start(operation, to, LIFE_US)
 
     def _start(self, operation: Operation, to: object, life_us: int) -> None:
         self._operations.start(operation, to, self.host.now + life_us)
@@ -142,7 +180,10 @@ class RequestRouter:
             if route is Route.SEARCH:
                 assert isinstance(request, wire.Pop)
                 return self._remote_pop.pop(request, payload) if plain else None
-            if route is Route.PRIMARY:
+            if isinstance(request, wire.Multicast | wire.PushTopic):
+                if not plain and self.host.destinations.enabled and not self._is_foreign(request):
+                    return None
+            elif route is Route.PRIMARY:
                 if not plain and not self._is_astray(request):
                     return None
             elif route is not Route.CLUSTER:
@@ -171,13 +212,36 @@ class RequestRouter:
         doubtful = self.host.is_ordered(queue) or self.metadata_lists.keeps(queue)
         return doubtful and places(self.host, request)[0] not in self.host.led
 
+    def _is_foreign(self, request: wire.Multicast | wire.PushTopic) -> bool:
+        """True if this node cannot answer: a smart client guesses the partition, because it does
+        not know which destinations are ordered or grouped."""
+        place = self.host.destinations.place_of(request)
+        return place is not None and place not in self.host.led
+
     def _needs_catalogue_sync(self, request: wire.AnyRequest) -> bool:
         """True if the request names a queue, and this node may lack changes of that queue."""
-        if type(request) not in _NAMES_QUEUE:
+        known: bool
+        if type(request) in _NAMES_QUEUE:
+            name: str | None = request.queue  # type: ignore[attr-defined]
+            known = name is None or name in self.engine.queues
+            named = name is not None
+        elif isinstance(request, wire.Commit):
+            names = _queues_of(request)
+            known = names <= self.engine.queues.keys()
+            named = bool(names)
+        elif isinstance(request, wire.Move):
+            known, named = {request.queue, request.to} <= self.engine.queues.keys(), True
+        elif isinstance(request, wire.Deliver | wire.CoordinateMulticast | wire.ProposeMulticast):
+            known = self.engine.commits.knows(request.queues)
+            named = bool(request.queues)
+        elif isinstance(request, wire.Multicast | wire.PushTopic):
+            known, named = self.host.destinations.are_known(request), True
+        else:
             return False
-        name: str | None = request.queue  # type: ignore[attr-defined]
-        return (
-            name is not None
-            and (name not in self.engine.queues or self.catalogue_sync.doubtful)
-            and self.host.core.catalogue not in self.host.led
-        )
+        unsure = named and (not known or self.catalogue_sync.doubtful)
+        return unsure and self.host.core.catalogue not in self.host.led
+
+
+def _queues_of(request: wire.Commit) -> set[str]:
+    queues = {each.queue for each in request.acks} | {each.push.queue for each in request.pushes}
+    return queues | {each.queue for each in arrivals_of(request)}

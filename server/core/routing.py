@@ -12,7 +12,7 @@ from weft.dht import placement
 from weft.proto import pipelines, wire
 from weft.proto.verb import Partitions
 from weft.proto.verbs import VERBS
-from weft.server.engine import ledger, publisher, stage
+from weft.server.engine import commit, ledger, publisher, stage
 
 from .cluster_host import ClusterHost
 
@@ -32,7 +32,11 @@ def of_batch(cluster: ClusterHost, request: wire.Push | wire.Restore | pipelines
 
 def place_of(cluster: ClusterHost, request: wire.Push | wire.Restore, guess: bool = False) -> int:
     """The partition of a push, or of a restored batch."""
+    if isinstance(request, wire.PushGroup):
+        return placement.of_text(request.group, cluster.view.catalogue)
     batch = request.kept if isinstance(request, wire.Restore) else request
+    if isinstance(batch, wire.Kept) and batch.group is not None:
+        return placement.of_text(batch.group, cluster.view.catalogue)
     ordered = cluster.is_ordered(request.queue)
     return placement.of_push(
         request.queue, guess if ordered is None else ordered, batch.producer, batch.batch,
@@ -53,8 +57,18 @@ def _batch(
     return (of_batch(cluster, request),)
 
 
+def _destinations(cluster: ClusterHost, request: wire.Multicast | wire.PushTopic) -> Sequence[int]:
+    place = cluster.destinations.place_of(request)
+    return () if place is None else (place,)
+
+
 def _number(cluster: ClusterHost, request: Any) -> Sequence[int]:
     number: int = request.partition
+    return (number,) if 0 <= number < cluster.view.catalogue else ()
+
+
+def _home(cluster: ClusterHost, request: wire.Commit) -> Sequence[int]:
+    number = commit.home_of(request, cluster.view.catalogue)
     return (number,) if 0 <= number < cluster.view.catalogue else ()
 
 
@@ -63,7 +77,7 @@ def _numbers(cluster: ClusterHost, request: Any) -> Sequence[int]:
     return numbers
 
 
-def _receipts(cluster: ClusterHost, request: wire.Ack | wire.Nack | wire.Extend) -> Sequence[int]:
+def _receipts(cluster: ClusterHost, request: Any) -> Sequence[int]:
     count = cluster.view.catalogue
     return list({r.partition: None for r in request.receipts if 0 <= r.partition < count})
 
@@ -74,6 +88,20 @@ def _holds(cluster: ClusterHost, request: pipelines.Finish) -> Sequence[int]:
 
 def _key(cluster: ClusterHost, request: Any) -> Sequence[int]:
     return (placement.of_text(request.key, cluster.view.catalogue),)
+
+
+def _keys(cluster: ClusterHost, request: Any) -> Sequence[int]:
+    numbers: list[int] = request.partitions
+    count = cluster.view.catalogue
+    if not numbers:
+        return list(set(placement.of_keys((key.encode() for key in request.keys), count)))
+    return [number for number in numbers if 0 <= number < count]
+
+
+def _span(cluster: ClusterHost, request: Any) -> Sequence[int]:
+    numbers: list[int] = request.partitions
+    count = cluster.view.catalogue
+    return [number for number in numbers if 0 <= number < count] if numbers else range(count)
 
 
 def _queue(cluster: ClusterHost, request: Any) -> Sequence[int]:
@@ -95,11 +123,15 @@ def _app(cluster: ClusterHost, request: Any) -> Sequence[int]:
 _RULES: Final[dict[Partitions, Callable[..., Sequence[int]]]] = {
     Partitions.NONE: _none,
     Partitions.BATCH: _batch,
+    Partitions.DESTINATIONS: _destinations,
     Partitions.NUMBER: _number,
+    Partitions.HOME: _home,
     Partitions.NUMBERS: _numbers,
     Partitions.RECEIPTS: _receipts,
     Partitions.HOLDS: _holds,
     Partitions.KEY: _key,
+    Partitions.KEYS: _keys,
+    Partitions.SPAN: _span,
     Partitions.QUEUE: _queue,
     Partitions.CATALOGUE: _catalogue,
     Partitions.SUBSCRIPTION: _subscription,

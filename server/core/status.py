@@ -69,6 +69,7 @@ def _nodes(host: StatusHost) -> list[wire.NodeInfo]:
         wire.NodeInfo(
             node, member.grpc, member.zmq, member.state, node in view.deciders, member.witness,
             core.alive(node), member.peer, member.key, member.data_key,
+            member.zone,
         )
         for node, member in members.items()
     ]  # fmt: skip

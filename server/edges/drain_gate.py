@@ -1,80 +1,78 @@
 """Admission of calls, so that a node can drain and stop without dropping a call.
 
-A closed gate refuses new calls and wakes calls that only wait for an event (a pop on an empty
+A closed gate refuses new calls and fails calls that only wait for an event (a pop on an empty
 queue, a full stream); calls that do work run to their end. The gate is idle when no call is left.
-If draining takes too long, `cut` fails the remaining calls with ShuttingDown. A gate belongs to one
-event loop and must not be used from any other thread.
+If draining takes too long, `cut` fails the remaining calls with ShuttingDown. A gate belongs to the
+thread of its server and must not be used from any other thread.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable
+from typing import Final, Protocol
 
-from weft.errors import ShuttingDown
+from weft.errors import ShuttingDown, WeftError
+
+
+class DrainedCall(Protocol):
+    """A call that waits. `fail` ends the wait with an error; the gate may call `fail` once."""
+
+    def fail(self, error: WeftError) -> None: ...
 
 
 class DrainGate:
-    def __init__(self) -> None:
-        self._closed = False
+    def __init__(self, on_idle: Callable[[], None] = lambda: None) -> None:
+        """`on_idle` is called once, when the gate is closed and the last call has ended."""
+        self.closed = False
+        self._on_idle = on_idle
+        self._idle = False
         self._under_way = 0
-        #: Futures awaited by calls; True for an idle wait, for an event that may never happen.
-        self._awaited: dict[asyncio.Future[Any], bool] = {}
-        self._idle = asyncio.Event()
+        #: Calls that wait; True for an idle wait, for an event that may never happen.
+        self._waits: dict[DrainedCall, bool] = {}
 
-    @contextmanager
-    def enter(self) -> Iterator[None]:
-        """Counts one call; raises ShuttingDown if the gate is closed."""
-        self._check()
+    def enter(self) -> None:
+        """Admits one call, until its `leave`; raises ShuttingDown if the gate is closed."""
+        if self.closed:
+            raise ShuttingDown(_CLOSED)
         self._under_way += 1
-        try:
-            yield
-        finally:
-            self._under_way -= 1
+
+    def leave(self) -> None:
+        self._under_way -= 1
+        if self.closed:
             self._check_idle()
 
-    @contextmanager
-    def awaiting(self, future: asyncio.Future[Any], *, idly: bool) -> Iterator[None]:
-        """Registers a wait that the gate may end: ``future`` then raises ShuttingDown.
+    def begin_wait(self, call: DrainedCall, *, idle: bool) -> None:
+        """Registers a wait, until its `end_wait`: the gate may fail the call meanwhile.
 
-        An idle wait, for an event that may never happen, ends when the gate closes.
+        An idle wait, for an event that may never happen, ends when the gate closes; if the gate is
+        closed already, the idle wait is refused with ShuttingDown.
         """
-        if idly:
-            self._check()
-        self._awaited[future] = idly
-        try:
-            yield
-        finally:
-            del self._awaited[future]
+        if idle and self.closed:
+            raise ShuttingDown(_CLOSED)
+        self._waits[call] = idle
+
+    def end_wait(self, call: DrainedCall) -> None:
+        self._waits.pop(call, None)
 
     def close(self) -> None:
-        self._closed = True
-        for future, idly in self._awaited.items():
-            if idly and not future.done():
-                future.set_exception(ShuttingDown(_CLOSED))
+        self.closed = True
+        for call in [call for call, idle in self._waits.items() if idle]:
+            call.fail(ShuttingDown(_CLOSED))
         self._check_idle()
 
     def cut(self) -> None:
         """Fails the calls that are still in progress: the grace period is over."""
-        assert self._closed, "close first"
-        for future in self._awaited:
-            if not future.done():
-                future.set_exception(ShuttingDown(_CUT))
-
-    async def idle(self) -> None:
-        """Returns when the gate is closed and the last call has ended."""
-        await self._idle.wait()
-
-    def _check(self) -> None:
-        if self._closed:
-            raise ShuttingDown(_CLOSED)
+        assert self.closed, "close first"
+        for call in list(self._waits):
+            call.fail(ShuttingDown(_CUT))
 
     def _check_idle(self) -> None:
-        if self._closed and self._under_way == 0:
-            self._idle.set()
+        if self.closed and self._under_way == 0 and not self._idle:
+            self._idle = True
+            self._on_idle()
 
 
-_CLOSED = "this node is stopping; try again when it is back"
-_CUT = "this node stopped before it could answer; what was asked may or may not have been done"
+_CLOSED: Final = "this node is stopping; try again when it is back"
+_CUT: Final = (
+    "this node stopped before it could answer; the request may or may not have been executed"
+)

@@ -21,10 +21,10 @@ from grpc_reflection.v1alpha import reflection
 
 from weft import limits
 from weft.errors import InvalidArgument
-from weft.proto import weft_pb2, weft_pb2_grpc
+from weft.proto import weft_pb2
 from weft.server.address import Address
 from weft.server.config import Config
-from weft.server.node.async_node_api import AsyncNodeApi
+from weft.server.node.batch_names import BatchNames
 from weft.server.node.node_api import NodeApi
 from weft.server.observability.log import fields
 from weft.server.security.access import Access
@@ -32,8 +32,8 @@ from weft.server.security.audit import Audit
 
 from .call_log import CallLog
 from .drain_gate import DrainGate
-from .grpc_pipelines import StreamService
-from .grpc_services import ClusterService, QueueService, TableService
+from .grpc_services import GrpcServices
+from .grpcio_calls import handlers
 
 log = logging.getLogger(__name__)
 
@@ -68,8 +68,10 @@ class GrpcEdge:
         access: Access | None = None,
         credentials: grpc.ServerCredentials | None = None,
         audit: Audit | None = None,
+        batch_names: BatchNames | None = None,
     ) -> None:
         self._config = config
+        self._batch_names = batch_names
         self._audit = audit
         self._access = access
         self._credentials = credentials
@@ -107,7 +109,8 @@ class GrpcEdge:
     async def _main(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._stopping: asyncio.Future[float] = self._loop.create_future()
-        gate, healthy = DrainGate(), health.aio.HealthServicer()
+        idle = asyncio.Event()
+        gate, healthy = DrainGate(idle.set), health.aio.HealthServicer()
         server = self._server(gate, healthy)
         address = self._config.grpc_address
         try:
@@ -124,36 +127,33 @@ class GrpcEdge:
         await server.start()
         log.info("gRPC listens", extra=fields(address=str(bound)))
         self._bound.set_result(bound)
-        await self._drain(server, gate, healthy, await self._stopping)
+        grace_s = await self._stopping
+        await healthy.enter_graceful_shutdown()
+        gate.close()
+        try:
+            await asyncio.wait_for(idle.wait(), grace_s)
+        except TimeoutError:
+            log.warning("calls were cut off", extra=fields(grace_s=grace_s))
+            gate.cut()
+        await server.stop(FLUSH_S)
+        log.info("gRPC stopped")
 
     def _server(self, gate: DrainGate, healthy: Any) -> grpc.aio.Server:
         most = ("grpc.max_allowed_incoming_connections", self._config.connections_max)
         server = grpc.aio.server(
             options=[*_OPTIONS, most], maximum_concurrent_rpcs=self._config.calls_max
         )
-        asking = AsyncNodeApi(self._ask, gate, self._access, self._audit)
-        add: Any = weft_pb2_grpc
-        add.add_QueueServicer_to_server(QueueService(gate, asking, self.calls), server)
-        add.add_TableServicer_to_server(TableService(gate, asking, self.calls), server)
-        add.add_StreamServicer_to_server(StreamService(gate, asking, self.calls), server)
-        add.add_ClusterServicer_to_server(ClusterService(gate, asking, self.calls), server)
+        services = GrpcServices(
+            self._ask, gate, self.calls, self._access, self._audit, self._batch_names
+        )
+        for service, methods in handlers(services).items():
+            server.add_generic_rpc_handlers(
+                (grpc.method_handlers_generic_handler(service, methods),)
+            )
         health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
         named = (*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(named, server)
         return server
-
-    async def _drain(
-        self, server: grpc.aio.Server, gate: DrainGate, healthy: Any, grace_s: float
-    ) -> None:
-        await healthy.enter_graceful_shutdown()
-        gate.close()
-        try:
-            await asyncio.wait_for(gate.idle(), grace_s)
-        except TimeoutError:
-            log.warning("calls were cut off", extra=fields(grace_s=grace_s))
-            gate.cut()
-        await server.stop(FLUSH_S)
-        log.info("gRPC stopped")
 
 
 def _why_not(address: Address) -> str:
@@ -167,4 +167,7 @@ def _why_not(address: Address) -> str:
         reason = "gRPC gave no reason"
     except OSError as error:
         reason = error.strerror or str(error)
-    return f"cannot listen on {address}: {reason}. Stop what uses it, or choose another with listen"
+    return (
+        f"cannot listen on {address}: {reason}. Stop the process that uses the port, or set "
+        "another address with listen"
+    )

@@ -6,18 +6,21 @@ this module only decides the meaning of an unset field, as ``weft.proto`` docume
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
+from typing import Any
 
-from weft.errors import InvalidArgument, TooLarge
 from weft.ids import MessageId
-from weft.proto import dead_letter, wire
 from weft.proto import weft_pb2 as pb
-from weft.proto.settings import Settings
+from weft.proto import wire
+from weft.proto.settings import (
+    SHARE_WHOLE,
+    STOCHASTIC,
+    STOCHASTIC_DEFAULTS,
+    Settings,
+    share_per_mille,
+)
 
-from . import grpc_receipts
-
-POP_LIMIT_DEFAULT = 1
 LIST_LIMIT_DEFAULT = 1000
 #: The tag and the length in front of a message in a response.
 _FIELD_BYTES = 6
@@ -41,7 +44,28 @@ def settings_in(settings: pb.Settings) -> Settings:
         ),
         max_messages=settings.max_messages,
         ordered=settings.ordered,
+        grouped=settings.grouped,
+        keep_leases=settings.keep_leases,
+        share=share_per_mille(settings.share),
+        rate_limit=settings.rate_limit,
+        max_in_flight=settings.max_in_flight,
+        expire_idle_ms=settings.expire_idle_ms,
+        graphs=settings.graphs,
+        kind=settings.kind,
+        **_stochastic(settings),
     )
+
+
+def _stochastic(settings: pb.Settings) -> dict[str, Any]:
+    """The settings of a stochastic queue; set but not for this kind, they are refused later."""
+    found: dict[str, Any] = dict(STOCHASTIC_DEFAULTS) if settings.kind == STOCHASTIC else {}
+    if settings.HasField("buffers"):
+        found["buffers"] = settings.buffers
+    if settings.HasField("max_hops"):
+        found["max_hops"] = settings.max_hops
+    if settings.access:
+        found["access"] = settings.access
+    return found
 
 
 def settings_out(settings: Settings) -> pb.Settings:
@@ -53,15 +77,28 @@ def settings_out(settings: Settings) -> pb.Settings:
         dedup_window_ms=settings.dedup_window_ms,
         max_messages=settings.max_messages,
         ordered=settings.ordered,
+        grouped=settings.grouped,
+        keep_leases=settings.keep_leases,
+        expire_idle_ms=settings.expire_idle_ms,
+        kind=settings.kind,
+        buffers=settings.buffers or None,
+        max_hops=settings.max_hops or None,
+        access=settings.access,
+        share=settings.share / SHARE_WHOLE,
+        rate_limit=settings.rate_limit,
+        max_in_flight=settings.max_in_flight,
+        graphs=settings.graphs,
     )
 
 
 def create_queue(request: pb.CreateQueueRequest) -> wire.CreateQueue:
-    return wire.CreateQueue(request.queue, settings_in(request.settings))
+    return wire.create_request(request.queue, settings_in(request.settings))
 
 
 def update_queue(request: pb.UpdateQueueRequest) -> wire.UpdateQueue:
     changes = {name: getattr(request, name) for name in _CHANGES if request.HasField(name)}
+    if "share" in changes:
+        changes["share"] = share_per_mille(request.share)
     return wire.UpdateQueue(request.queue, changes)
 
 
@@ -90,120 +127,28 @@ def queue_description(info: wire.QueueInfo) -> pb.QueueDescription:
         backlog_bytes=info.backlog_bytes,
         uncounted_partitions=info.uncounted_partitions,
         missing_nodes=info.missing_nodes,
+        topics=info.topics,
+        probes=info.probes,
+        empty_probes=info.empty_probes,
+        blocked_pops=info.blocked_pops,
+        blocked_us=info.blocked_us,
+        full_buffers=info.full_buffers,
+        room_wait_us=info.room_wait_us,
+        charged_us=info.charged_us,
+        charged_total_us=info.charged_total_us,
+        waiting=info.waiting,
     )
 
 
-# --- messages ---------------------------------------------------------------------------------
-
-
-def push(request: pb.PushRequest, drawn: Iterator[tuple[int, int]]) -> tuple[wire.Push, bytes]:
-    """The request and its payload frame; an unnamed push takes the next drawn (producer, batch)."""
-    named = request.HasField("producer")
-    if named != request.HasField("batch"):
-        raise InvalidArgument("producer and batch go together: give both, or neither")
-    producer, batch = (request.producer, request.batch) if named else next(drawn)
-    dedup_key = request.dedup_key if request.HasField("dedup_key") else None
-    asked = wire.Push(
-        queue=request.queue,
-        producer=producer,
-        batch=batch,
-        count=len(request.messages),
-        delay_ms=request.delay_ms,
-        priority=request.priority,
-        dedup_key=dedup_key,
-    )
-    return asked, wire.encode(payload(request.messages))
-
-
-def payload(messages: Sequence[pb.OutMessage]) -> wire.Payload:
-    """A batch by column; a column unused by all messages is left out."""
-    headers = [dict(message.headers) or None for message in messages]
-    keys = [message.key if message.HasField("key") else None for message in messages]
-    return wire.Payload(
-        bodies=[message.body for message in messages],
-        headers=headers if any(headers) else None,
-        keys=None if all(key is None for key in keys) else keys,
-    )
-
-
-def pushed(answer: wire.Pushed) -> pb.PushResponse:
-    first = MessageId.of(answer.partition, answer.producer, answer.batch, 0)
-    return pb.PushResponse(
-        ids=[f"{number:032x}" for number in range(first, first + answer.count)],
-        duplicate=answer.duplicate,
-        durability=answer.durability,
-    )
-
-
-def pop(request: pb.PopRequest, wait_ms: int) -> wire.Pop:
-    limit = request.limit or POP_LIMIT_DEFAULT
-    return wire.Pop(request.queue, limit, wait_ms, request.lease_ms)
-
-
-def peek(request: pb.PeekRequest) -> wire.Peek:
-    return wire.Peek(request.queue, request.limit or POP_LIMIT_DEFAULT, request.delayed)
+def queue_list(answer: wire.Queues, bytes_max: int) -> pb.ListQueuesResponse:
+    queues = [queue_description(info) for info in answer.queues]
+    count = fitting(queues, bytes_max)
+    return pb.ListQueuesResponse(queues=queues[:count], more=answer.more or count < len(queues))
 
 
 def cancel(request: pb.CancelRequest) -> wire.Cancel:
     name = MessageId.parse(request.id)
     return wire.Cancel(request.queue, name.partition, name.producer, name.batch, name.index)
-
-
-def messages(lent: Iterable[wire.Lent], frames: Iterable[bytes]) -> list[pb.Message]:
-    """Leased messages (or, with nonce 0, only shown ones), one proto per message."""
-    pairs = zip(lent, frames, strict=True)
-    return [message for one, frame in pairs for message in _range(one, frame)]
-
-
-def _range(lent: wire.Lent, frame: bytes) -> Iterator[pb.Message]:
-    batch = wire.decode_payload(frame)
-    assert len(batch.bodies) == lent.count, "a payload frame holds just the messages of its range"
-    first = MessageId.of(lent.partition, lent.producer, lent.batch, lent.first)
-    lease = (lent.partition, lent.lsn, lent.nonce)
-    nothing = [None] * lent.count
-    columns = zip(batch.bodies, batch.headers or nothing, batch.keys or nothing, strict=True)
-    for place, (body, headers, key) in enumerate(columns):
-        yield pb.Message(
-            id=f"{first + place:032x}",
-            body=body,
-            headers=headers,
-            key=key,
-            receipt=grpc_receipts.pack(lease, lent.first + place) if lent.nonce else b"",
-            deliveries=lent.deliveries,
-            pushed_ms=lent.pushed_ms,
-            lease_ms=lent.lease_ms,
-            priority=lent.priority,
-            dead_reason=lent.reason,
-            dead_origin=lent.origin,
-            dead_deliveries=dead_letter.deliveries_of(lent.reason),
-            due_ms=lent.due_ms,
-        )
-
-
-def pages(messages: Sequence[pb.Message], bytes_max: int) -> Iterator[list[pb.Message]]:
-    """Splits messages into responses of at most `bytes_max` bytes.
-
-    A message too large for a response of its own raises TooLarge when its turn comes.
-    """
-    page: list[pb.Message] = []
-    room = bytes_max
-    for message in messages:
-        size = message.ByteSize() + _FIELD_BYTES
-        if size > bytes_max:
-            if page:
-                yield page
-            raise TooLarge(
-                f"the message {message.id} takes {size} bytes in an answer, more than max_bytes "
-                f"{bytes_max}: raise the receive limit of the gRPC channel "
-                f"(max_receive_message_length) and ask with max_bytes of at least {size}"
-            )
-        if page and size > room:
-            yield page
-            page, room = [], bytes_max
-        page.append(message)
-        room -= size
-    if page:
-        yield page
 
 
 def fitting(messages: Sequence[pb.QueueDescription], bytes_max: int) -> int:
@@ -216,7 +161,13 @@ def fitting(messages: Sequence[pb.QueueDescription], bytes_max: int) -> int:
     return len(messages)
 
 
-# --- the cluster ------------------------------------------------------------------------------
+# --- the table and the cluster ----------------------------------------------------------------
+
+
+def compare_and_swap(request: pb.CompareAndSwapRequest) -> wire.CompareAndSwap:
+    old = request.old if request.HasField("old") else None
+    new = request.new if request.HasField("new") else None
+    return wire.CompareAndSwap(request.key, old, new)
 
 
 def view(answer: wire.ViewInfo) -> pb.ViewResponse:
@@ -254,6 +205,12 @@ def places(answer: wire.ClusterInfo) -> pb.PlacesResponse:
     )
 
 
+def recover(request: pb.RecoverRequest) -> wire.Recover:
+    return wire.Recover(
+        list(request.lost), request.execute, request.force_voters, list(request.partitions)
+    )
+
+
 def recovery(answer: wire.Recovery) -> pb.RecoverResponse:
     return pb.RecoverResponse(
         lost=answer.lost,
@@ -277,8 +234,15 @@ def recovery(answer: wire.Recovery) -> pb.RecoverResponse:
 def join(request: pb.JoinRequest) -> wire.Join:
     return wire.Join(
         request.node, request.grpc, request.zmq, request.peer, request.key, request.witness,
-        request.peer_version or 1, request.data_key,
+        request.peer_version or 1, request.data_key, request.knows_groups,
+        request.knows_commits,
+        request.knows_multicast, request.knows_stochastic, request.zone,
+        request.knows_limits, request.knows_graphs, request.knows_ordered_multicast,
     )  # fmt: skip
+
+
+def joined(answer: wire.Joined) -> pb.JoinResponse:
+    return pb.JoinResponse(cluster=answer.cluster, partitions=answer.partitions, view=answer.view)
 
 
 def _node(node: wire.NodeInfo) -> pb.Node:
@@ -293,6 +257,7 @@ def _node(node: wire.NodeInfo) -> pb.Node:
         peer=node.peer,
         key=node.key,
         data_key=node.data_key,
+        zone=node.zone,
     )
 
 
@@ -323,66 +288,6 @@ def status(answer: wire.StatusInfo) -> pb.StatusResponse:
         limit_bytes=answer.limit_bytes,
         full_peers=answer.full_peers,
         stolen_returned=answer.stolen_returned,
+        undelivered=answer.undelivered,
+        dropped=answer.dropped,
     )
-
-
-# --- backups ----------------------------------------------------------------------------------
-
-
-def snapshot(request: pb.SnapshotRequest) -> wire.Snapshot:
-    return wire.Snapshot(
-        request.partition,
-        request.queue if request.HasField("queue") else None,
-        request.after_lsn,
-        request.after_key if request.HasField("after_key") else None,
-    )
-
-
-def snapped(answer: wire.Snapped) -> pb.SnapshotResponse:
-    rows = [pb.Row(key=key, value=value) for key, value in answer.rows]
-    batches = map(_kept_out, answer.batches)
-    return pb.SnapshotResponse(
-        batches=batches, rows=rows, lsn=answer.lsn, key=answer.key, more=answer.more
-    )
-
-
-def _kept_out(kept: wire.Kept) -> pb.Kept:
-    return pb.Kept(
-        queue=kept.queue,
-        producer=kept.producer,
-        batch=kept.batch,
-        count=kept.count,
-        stamp_us=kept.stamp,
-        priority=kept.priority,
-        dedup_key=kept.dedup_key,
-        parts=[
-            pb.KeptPart(
-                first=part.first, count=part.count, queue=part.queue, deliveries=part.deliveries,
-                due_us=part.due, reason=part.reason, origin=part.origin,
-            )
-            for part in kept.parts
-        ],
-        payload=kept.payload,
-    )  # fmt: skip
-
-
-def restore(request: pb.RestoreRequest) -> wire.Restore:
-    if len(request.backup) != 16:
-        raise InvalidArgument(f"a backup's name has 16 bytes, not {len(request.backup)}")
-    halves = (int.from_bytes(request.backup[:8], "big"), int.from_bytes(request.backup[8:], "big"))
-    return wire.Restore(request.queue, halves, request.number, _kept_in(request.kept))
-
-
-def _kept_in(kept: pb.Kept) -> wire.Kept:
-    parts = [
-        wire.KeptPart(
-            part.first, part.count, part.queue, part.deliveries, part.due_us, part.reason,
-            part.origin,
-        )
-        for part in kept.parts
-    ]  # fmt: skip
-    dedup_key = kept.dedup_key if kept.HasField("dedup_key") else None
-    return wire.Kept(
-        kept.queue, kept.producer, kept.batch, kept.count, kept.stamp_us, kept.priority, dedup_key,
-        parts, kept.payload,
-    )  # fmt: skip

@@ -106,8 +106,8 @@ class HttpEdge:
             )
         except OSError as error:
             raise Unavailable(
-                f"cannot listen on {self._address} for HTTP: {_reason(error)}. Stop what is using "
-                "it, or give another address with --http-listen"
+                f"cannot listen on {self._address} for HTTP: {_reason(error)}. Stop the process "
+                "that uses the port, or set another address with --http-listen"
             ) from None
         async with server:
             bound = Address(host, server.sockets[0].getsockname()[1])

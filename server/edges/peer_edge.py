@@ -128,7 +128,8 @@ class PeerEdge:
         self._doorkeeper = ZapAuthenticator(self._context)
         self.socket = self._listen(address)
         self.fd = int(self.socket.getsockopt(zmq.FD))
-        self._silent = False
+        #: True if the file descriptor signals every arrival; see `pending`.
+        self.silent = False
         endpoint = self.socket.getsockopt(zmq.LAST_ENDPOINT)
         assert isinstance(endpoint, bytes)
         self.address = Address(address.host, int(endpoint.rstrip(b"\0").rsplit(b":", 1)[1]))
@@ -162,14 +163,14 @@ class PeerEdge:
         After a check that found nothing, the descriptor signals every arrival until the next
         receive. A check costs two system calls.
         """
-        if self._silent:
+        if self.silent:
             return False
-        self._silent = not int(self.socket.getsockopt(zmq.EVENTS)) & _READABLE
-        return not self._silent
+        self.silent = not int(self.socket.getsockopt(zmq.EVENTS)) & _READABLE
+        return not self.silent
 
     def receive(self) -> list[tuple[str, list[AnyMessage]]]:
         """Receives from peers, up to the limits of one round."""
-        self._silent = False
+        self.silent = False
         received: list[tuple[str, list[AnyMessage]]] = []
         size = 0
         for _ in range(ROUND_MESSAGES_MAX):
@@ -294,8 +295,8 @@ class PeerEdge:
             self.socket = socket
             self.close()
             raise Unavailable(
-                f"cannot listen on {address} for other nodes: {error.strerror}. Stop what is using "
-                "it, or give another address with --peer-listen"
+                f"cannot listen on {address} for other nodes: {error.strerror}. Stop the process "
+                "that uses the port, or set another address with --peer-listen"
             ) from None
         return socket
 

@@ -1,11 +1,12 @@
-"""ack, nack, extend, and lease expiry: the end of a delivery.
+"""ack, nack, move, extend, and lease expiry: the end of a delivery.
 
-Ack, nack, expiry and give-back remove a set of messages from a lease:
+Ack, nack, move, expiry and give-back remove a set of messages from a lease:
 
 - An ack deletes the messages.
 - A nack or an expiry returns the messages to their place in the queue and counts one failed
   delivery; after the last allowed delivery the messages move to the dead-letter queue.
 - A give-back returns the messages without counting a delivery.
+- A move lists the messages in another queue, without counting a delivery.
 
 When a lease expires, only messages handed out to the application count; prefetched messages return
 uncounted.
@@ -14,28 +15,62 @@ uncounted.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from weft import limits
-from weft.errors import InvalidArgument
+from weft.errors import InvalidArgument, QueueFull
 from weft.proto import dead_letter, wire
 
-from . import handle, message_set
+from . import message_set
 from .handlers import handles
 from .head import Part
 from .lease import EndedLease, Lease
+from .message_id_queue import LSN_BITS
 from .queue import QueueState
 from .state import EngineState
 
 
 @handles(wire.Ack)
 def ack(state: EngineState, request: wire.Ack, to: object) -> None:
-    def one(lease: Lease, bits: int) -> None:
-        lease.acked |= bits
-        lease.queue.acked += bits.bit_count()
-        _take_off(state, lease, bits)
-
     queue = state.queue(request.queue)
+    one = partial(take, state)
     _settle(state, queue, request.receipts, to, one, lambda said: said.acked)
+
+
+def take(state: EngineState, lease: Lease, bits: int) -> None:
+    """Acknowledges messages of a lease."""
+    lease.acked |= bits
+    lease.queue.acked += bits.bit_count()
+    _take_off(state, lease, bits)
+
+
+def lots(
+    state: EngineState, partition: int, acks: list[wire.CommitAck]
+) -> tuple[list[tuple[Lease, int]], int]:
+    """The leased messages of a commit's receipts by lease, and the number of messages, or at least
+    of receipts, that are not leased. A message that was settled before counts as lost."""
+    if sum(len(each.receipts) for each in acks) > limits.RECEIPTS_MAX:
+        raise InvalidArgument(f"at most {limits.RECEIPTS_MAX} receipts in one call")
+    found: dict[Lease, int] = {}
+    lost = 0
+    for each in acks:
+        queue = state.queue(each.queue)
+        for receipt in each.receipts:
+            if receipt.partition != partition:
+                raise InvalidArgument(
+                    f"a commit acks messages of one partition, here {partition}, and a receipt is "
+                    f"of partition {receipt.partition}: commit the messages of each partition on "
+                    "their own"
+                )
+            lease = state.leases.by_nonce.get(receipt.nonce)
+            wanted = _wanted(lease, receipt, queue)
+            if lease is None or wanted is None:
+                lost += max(1, sum(count for _, count in receipt.ranges))
+                continue
+            before = found.get(lease, 0)
+            lost += (wanted & (before | ~lease.mask)).bit_count()
+            found[lease] = before | wanted
+    return list(found.items()), lost
 
 
 @handles(wire.Nack)
@@ -44,7 +79,9 @@ def nack(state: EngineState, request: wire.Nack, to: object) -> None:
     if len(request.reason.encode()) > limits.REASON_BYTES_MAX:
         raise InvalidArgument(f"a reason has at most {limits.REASON_BYTES_MAX} bytes")
     if request.delay_ms and state.queue(request.queue).settings.ordered:
-        raise InvalidArgument(f"{request.queue} is ordered: what is nacked comes next, undelayed")
+        raise InvalidArgument(
+            f"{request.queue} is ordered: a nacked message is the next one, so set no delay_ms"
+        )
     word = "rejected" if request.final else "nacked"
     reason = f"{word}: {request.reason}" if request.reason else word
     due = state.now + request.delay_ms * 1000 if request.delay_ms else 0
@@ -57,6 +94,42 @@ def nack(state: EngineState, request: wire.Nack, to: object) -> None:
 
     queue = state.queue(request.queue)
     _settle(state, queue, request.receipts, to, one, lambda said: said.nacked)
+
+
+@handles(wire.Move)
+def move(state: EngineState, request: wire.Move, to: object) -> None:
+    queue, target = state.queue(request.queue), state.queue(request.to)
+    _check_move(state, queue, target)
+
+    def one(lease: Lease, bits: int) -> None:
+        lease.nacked |= bits
+        _take_off(state, lease, bits)
+        if state.by_id.get(queue.id) is not queue:
+            lease.batch.purged |= bits
+            return
+        part = lease.part
+        for first, count in message_set.runs(bits):
+            moved = Part(
+                first, count, target.id, part.deliveries, 0, part.reason, part.origin,
+                crashes=part.crashes, waits=part.waits,
+            )  # fmt: skip
+            state.wait(target, lease.batch, moved)
+
+    _settle(state, queue, request.receipts, to, one, lambda said: said.nacked)
+
+
+def _check_move(state: EngineState, queue: QueueState, target: QueueState) -> None:
+    """Refuses a move which a promise of one of the queues forbids."""
+    if target is queue:
+        raise InvalidArgument(f"the messages are in {queue.name} already: name another queue")
+    for each in (queue, target):
+        kinds = ("ordered", each.settings.ordered), ("grouped", each.settings.grouped)
+        for kind, is_so in kinds:
+            if is_so:
+                raise InvalidArgument(f"{each.name} is {kind}: a move would break its order")
+    most = target.settings.max_messages
+    if most and target.messages >= max(1, state.share(most)):
+        raise QueueFull(f"{target.name} has {target.messages} messages of at most {most}")
 
 
 @handles(wire.Extend)
@@ -158,7 +231,7 @@ def _wanted(
         owner, first, count = said.queue.id, said.part.first, said.part.count
     else:
         owner, first, count = said.queue_id, said.first, said.messages
-    if owner != queue.id or said.key != handle.key_of(receipt.partition, receipt.lsn):
+    if owner != queue.id or said.key != receipt.partition << LSN_BITS | receipt.lsn:
         return None
     lent = message_set.of_range(first, count)
     if not receipt.ranges:
@@ -173,9 +246,16 @@ def _take_off(state: EngineState, lease: Lease, bits: int) -> None:
     batch, queue = lease.batch, lease.queue
     lease.mask &= ~bits
     queue.leased -= bits.bit_count()
-    queue.bytes -= sum(batch.share(*run) for run in message_set.runs(bits))
+    if bits == 1 == batch.head.count:  # the usual single message
+        queue.bytes -= batch.head.size
+    else:
+        queue.bytes -= sum(batch.share(*run) for run in message_set.runs(bits))
     if not lease.mask:
         state.leases.end(lease, state.now)
+        if queue.groups is not None and queue.groups.settle(batch.head.group or ""):
+            state.ready_queues[queue.id] = queue
+    if queue.limits is not None:
+        state.ready_queues[queue.id] = queue  # fewer messages are in flight
     if lease.recorded or state.lease_records.partitions:
         if lease.mask:
             lease.sent = True
@@ -210,5 +290,8 @@ def _return(
         queue.dead_lettered += bits.bit_count()
         deliveries = due = crashes = 0
     for first, count in message_set.runs(bits):
-        part = Part(first, count, target.id, deliveries, due, why, origin, crashes=crashes)
+        part = Part(
+            first, count, target.id, deliveries, due, why, origin, crashes=crashes,
+            waits=lease.part.waits,
+        )  # fmt: skip
         state.wait(target, lease.batch, part)

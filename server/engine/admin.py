@@ -13,24 +13,28 @@ from weft.persistence import layout
 from weft.proto import wire
 from weft.proto.settings import Settings
 
-from . import handle, message_set
+from . import idle_queues, message_set, topic
 from . import queue as stored
 from .batch import TouchedBatch, split
 from .catalogue import drop, enter, renew, settle
 from .cleanup import STEP
 from .handlers import handles
 from .head import Part
-from .message_id_queue import IdEntry
+from .message_id_queue import Handle, IdEntry
 from .queue import GENERATION_BITS, QueueRecord, QueueState
 from .state import EngineState
 
 _CREATED_MASK = (1 << 47) - 1
 
 
-@handles(wire.CreateQueue)
+@handles(
+    wire.CreateQueue, wire.CreateGroupedQueue, wire.CreateKeptQueue, wire.CreateStochasticQueue,
+    wire.CreateExpiringQueue, wire.CreateLimitedQueue, wire.CreateGraphQueue,
+)  # fmt: skip
 def create_queue(state: EngineState, request: wire.CreateQueue, to: object) -> None:
     limits.check_queue_name(request.queue)
     request.settings.check()
+    _check_verb(request)
     found = state.queues.get(request.queue)
     if found is not None and found.settings != request.settings:
         differ = [
@@ -49,13 +53,47 @@ def create_queue(state: EngineState, request: wire.CreateQueue, to: object) -> N
     state.answer(to, wire.Created(found is None), (), {state.catalogue})
 
 
+def _check_verb(request: wire.CreateQueue) -> None:
+    """A node of an older version does not know the verbs for settings that it would ignore."""
+    if request.settings.graphs is not isinstance(request, wire.CreateGraphQueue):
+        raise InvalidArgument(
+            "a queue with graphs, and no other, is created by the request create_graph_queue"
+        )
+    if request.settings.graphs:
+        return
+    limited = isinstance(request, wire.CreateLimitedQueue)
+    if request.settings.has_limits is not limited:
+        raise InvalidArgument(
+            "a queue with a share or a limit, and no other, is created by the request "
+            "create_limited_queue"
+        )
+    if limited:
+        return
+    if request.settings.grouped is not isinstance(request, wire.CreateGroupedQueue):
+        raise InvalidArgument(
+            "a grouped queue, and no other, is created by the request create_grouped_queue"
+        )
+    if request.settings.stochastic is not isinstance(request, wire.CreateStochasticQueue):
+        raise InvalidArgument(
+            "a stochastic queue, and no other, is created by the request create_stochastic_queue"
+        )
+    if request.settings.keep_leases is not isinstance(request, wire.CreateKeptQueue):
+        raise InvalidArgument(
+            "a queue that keeps leases, and no other, is created by the request create_kept_queue"
+        )
+    if request.settings.expire_idle_ms and type(request) is wire.CreateQueue:
+        raise InvalidArgument(
+            "a queue with expire_idle_ms is created by the request create_expiring_queue"
+        )
+
+
 @handles(wire.UpdateQueue)
 def update_queue(state: EngineState, request: wire.UpdateQueue, to: object) -> None:
     queue = state.queue(request.queue)
     unknown = set(request.changes) - set(Settings.__struct_fields__)
     if unknown:
         raise InvalidArgument(
-            f"no such setting: {', '.join(sorted(unknown))}; there are "
+            f"unknown setting: {', '.join(sorted(unknown))}; the settings are "
             f"{', '.join(Settings.__struct_fields__)}"
         )
     try:
@@ -66,10 +104,19 @@ def update_queue(state: EngineState, request: wire.UpdateQueue, to: object) -> N
         raise InvalidArgument(f"{error}") from None
     changed = Settings(*msgspec.structs.astuple(settings))
     changed.check()
-    if changed.ordered != queue.settings.ordered:
-        raise InvalidArgument("ordered is decided when a queue is made: make another one")
+    for fixed in ("ordered", "grouped", "keep_leases", "kind"):
+        if getattr(changed, fixed) != getattr(queue.settings, fixed):
+            raise InvalidArgument(
+                f"{fixed} of {request.queue} cannot be changed after creation: create another queue"
+            )
+    if queue.settings.graphs and not changed.graphs:
+        raise InvalidArgument(
+            f"graphs of {request.queue} stays on: its tasks may wait for others. Create another "
+            "queue for a queue without graphs"
+        )
     _check_room(state, request.queue, changed)
-    settle(queue, QueueRecord(queue.created, queue.generation, changed))
+    settle(state, queue, QueueRecord(queue.created, queue.generation, changed))
+    idle_queues.note(state, queue)
     _save(state, queue)
     _make_dead_letter(state, changed)
     state.answer(to, wire.Done(), (), {state.catalogue})
@@ -93,8 +140,9 @@ def delete_queue(state: EngineState, request: wire.DeleteQueue, to: object) -> N
             f"{queue.name} is the dead letter of {', '.join(users[:5])}: "
             "update or delete those first"
         )
+    topic.check_unfed(state, queue.name)
     drop(state, queue)
-    state.overlay.delete(layout.queue(queue.name))
+    state.overlay.delete(layout.of_catalogue(queue.name))
     state.answer(to, wire.Done(queue.messages), (), {state.catalogue})
 
 
@@ -114,13 +162,19 @@ def list_queues(state: EngineState, request: wire.ListQueues, to: object) -> Non
     names = sorted(
         name for name in state.queues if name.startswith(request.prefix) and name > request.after
     )
-    page = [state.queues[name].info(state.now) for name in names[: request.limit]]
+    fed = topic.by_queue(state)
+    page = [
+        msgspec.structs.replace(info, topics=fed[name]) if name in fed else info
+        for name in names[: request.limit]
+        if (info := state.queues[name].info(state.now))
+    ]
     state.answer(to, wire.Queues(page, len(names) > request.limit, _counted(state)))
 
 
 @handles(wire.DescribeQueue)
 def describe_queue(state: EngineState, request: wire.DescribeQueue, to: object) -> None:
     info = state.queue(request.queue).info(state.now)
+    info = msgspec.structs.replace(info, topics=topic.feeding(state, request.queue))
     state.answer(to, wire.Queues([info], False, _counted(state)))
 
 
@@ -157,18 +211,20 @@ def _redrive(state: EngineState, queue: QueueState, most: int, to: object) -> Ge
         queue.bytes -= batch.share(part.first, part.count)
         if origin is None:
             batch.parts[part.first] = part
+            batch.pinned = True
             stay.append((batch, part.first))
         else:
-            state.wait(origin, batch, Part(part.first, part.count, origin.id))
+            state.wait(origin, batch, _redriven(part, origin))
             state.changed(batch)
-            rests_on.add(handle.partition(batch.handle))
+            rests_on.add(Handle.partition(batch.handle))
             moved += part.count
         steps += 1
         if steps % STEP == 0:
             yield
     for batch, first in stay:
-        if state.touched.get(handle.key(batch.handle)) is not batch:
+        if state.touched.get(Handle.key(batch.handle)) is not batch:
             continue  # another node leads the partition now
+        batch.pinned = False
         part = batch.parts.pop(first)
         if state.by_id.get(queue.id) is queue:
             state.wait(queue, batch, part)
@@ -178,31 +234,46 @@ def _redrive(state: EngineState, queue: QueueState, most: int, to: object) -> Ge
     state.answer(to, wire.Done(moved), (), rests_on)
 
 
+def _redriven(part: Part, origin: QueueState) -> Part:
+    return Part(part.first, part.count, origin.id, waits=part.waits)
+
+
 def _make(state: EngineState, name: str, settings: Settings) -> None:
     created = 0
     while not created or created in state.by_created:
         seed = state.stamp()
         created = xxhash.xxh3_64_intdigest(name.encode(), seed) & _CREATED_MASK
-    queue = QueueState(name, QueueRecord(created, 0, settings))
+    queue = QueueState(name, QueueRecord(created, 0, settings), state.describe)
     enter(state, queue)
     _save(state, queue)
 
 
 def _make_dead_letter(state: EngineState, settings: Settings) -> None:
     if settings.dead_letter and settings.dead_letter not in state.queues:
-        _make(state, settings.dead_letter, Settings())
+        # Dead letters of a grouped queue keep their groups, and thereby their order.
+        _make(state, settings.dead_letter, Settings(grouped=settings.grouped))
 
 
 def _check_room(state: EngineState, name: str, settings: Settings) -> None:
     """Runs all checks which may refuse the request, before any change."""
     if settings.dead_letter == name:
         raise InvalidArgument(f"{name} cannot be its own dead letter")
+    target = state.queues.get(settings.dead_letter)
+    if target is not None and target.settings.grouped and not settings.grouped:
+        raise InvalidArgument(
+            f"the dead letter queue {target.name} is grouped, and messages of {name} have no "
+            "group: name another dead letter queue"
+        )
     new = {name, settings.dead_letter} - {""} - set(state.queues)
+    for each in new:
+        topic.check_free(state, each)
     if new:
         state.check_space()
     if new and len(state.queues) + len(new) > limits.QUEUES_MAX:
-        raise Overloaded(f"there are {len(state.queues)} queues of {limits.QUEUES_MAX} allowed")
+        raise Overloaded(
+            f"the node has {len(state.queues)} of at most {limits.QUEUES_MAX} queues: delete some"
+        )
 
 
 def _save(state: EngineState, queue: QueueState) -> None:
-    state.overlay.put(layout.queue(queue.name), stored.encode(queue.record()))
+    state.overlay.put(layout.of_catalogue(queue.name), stored.encode(queue.record()))

@@ -16,16 +16,17 @@ from __future__ import annotations
 from collections.abc import Generator
 
 from weft import limits
-from weft.errors import MessageLeased, NotPrimary, Overloaded, WeftError
+from weft.errors import MessageLeased, NotPrimary, Overloaded, Unavailable, WeftError
 from weft.ids import BATCH_BITS, PRODUCER_BITS
 from weft.persistence import layout
 from weft.proto import wire
 
-from . import handle, head
+from . import head
 from .batch import TouchedBatch, narrow
 from .cleanup import STEP
 from .handlers import handles
 from .head import Head
+from .message_id_queue import Handle
 from .queue import QueueState
 from .state import EngineState
 
@@ -67,25 +68,27 @@ def _find(
     """The touched batch; None if no batch of the name has a message of the queue."""
     _check_led(state, request.partition)
     partition, name = request.partition, (request.producer, request.batch)
+    if state.proposals.of_name(partition, *name) is not None:
+        raise Unavailable("the message is of a multicast that is not in its queues yet: retry")
     # Every message of the queue is listed, held, or leased; the batch of a leased one is touched.
-    touched = [key for key in state.touched if handle.split_key(key)[0] == partition]
-    listed = [each for each in queue.ids.handles() if handle.partition(each) == partition]
+    touched = [key for key in state.touched if Handle.split_key(key)[0] == partition]
+    listed = [each for each in queue.ids.handles() if Handle.partition(each) == partition]
     held = [
         each
         for hold in state.holds.by_key.values()
         if hold.partition == partition
         for each in hold.pieces
     ]
-    for step, key in enumerate([*touched, *map(handle.key, [*listed, *held])]):
+    for step, key in enumerate([*touched, *map(Handle.key, [*listed, *held])]):
         if step and step % STEP == 0:
             yield
             _check_led(state, partition)
         known = _head(state, key)
         if known is not None and (known.producer, known.batch) == name:
             batch = state.touch(
-                TouchedBatch.load(partition, handle.split_key(key)[1], known).handle
+                TouchedBatch.load(partition, Handle.split_key(key)[1], known).handle
             )
-            if state.is_set_aside(batch):
+            if batch.is_set_aside(state.by_id):
                 del state.touched[key]  # its holds rewrite the stored head
             if _holds(batch, queue):  # queues may have batches of the same name
                 return batch
@@ -113,7 +116,7 @@ def _head(state: EngineState, key: int) -> Head | None:
     found = state.recent.get(key)
     if found is not None:
         return found
-    data = state.overlay.read(layout.head(*handle.split_key(key)))
+    data = state.overlay.read(layout.head(*Handle.split_key(key)))
     return None if data is None else head.decode(data)
 
 
@@ -121,14 +124,19 @@ def _remove(state: EngineState, queue: QueueState, batch: TouchedBatch, index: i
     for lease in batch.leases.values():
         if lease.queue is queue and lease.mask >> index & 1:
             raise MessageLeased(
-                f"a consumer of {queue.name} holds the message: it can be cancelled only if the "
-                "consumer nacks it, or when its lease ends"
+                f"a consumer of {queue.name} has leased the message: cancel it after a nack or the "
+                "end of the lease"
             )
     for part in batch.parts.values():
         if part.first <= index < part.first + part.count and part.queue == queue.id:
             break
     else:
         return 0
+    if part.waits:
+        raise MessageLeased(
+            f"the message is of a task graph, and other messages of {queue.name} may wait for its "
+            "end: cancel the task, or the graph (weft tasks cancel)"
+        )
     if part.hold:
         raise MessageLeased(f"a subscription of {queue.name}, or a stage, holds the message")
     delayed = queue.ids.remove(batch.handle, part.first)

@@ -12,12 +12,13 @@ from typing import Final
 from weft.dht import placement
 from weft.persistence import layout
 
-from . import handle, message_set, purged, stage
 from . import hold as holds
 from . import ledger as ledgers
+from . import message_set, parent_counts, purged, stage
 from . import publisher as apps
 from .batch import TouchedBatch
 from .dedup import expiry_slice
+from .message_id_queue import Handle
 from .queue import QueueState, created_of
 from .state import EngineState
 
@@ -51,6 +52,7 @@ def _sweep(state: EngineState, dead: QueueState) -> Generator[None]:
         state.changed(batch)
         if number % STEP == 0:
             yield
+    yield from parent_counts.sweep(state, dead)
     held = [hold for hold in state.holds.by_key.values() if hold.record.queue == dead.id]
     # Messages being acknowledged before the purge, or not published yet, do not count as purged.
     reserved = [hold for hold in held if not hold.ending and not hold.record.staged]
@@ -89,7 +91,7 @@ def remove(state: EngineState, garbage: list[TouchedBatch]) -> Generator[None]:
 
 def _remove(state: EngineState, garbage: list[TouchedBatch]) -> Generator[None]:
     for number, batch in enumerate(garbage):
-        place = handle.split_key(handle.key(batch.handle))
+        place = Handle.split_key(Handle.key(batch.handle))
         # Another node may have led the partition for a while, and removed the batch.
         if place[0] in state.led and state.overlay.read(layout.head(*place)) is not None:
             batch.parts.clear()

@@ -10,9 +10,18 @@ data.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
 
 from weft.limits import DEDUP_IDS_MAX
+from weft.persistence import layout
+
+if TYPE_CHECKING:
+    from weft.persistence.overlay import Overlay
+
+    from .head import Head
+    from .queue import QueueState
 
 SLICE_US: Final = 30 * 1_000_000
 #: A lookup searches every group, so a long window gets coarser groups, not more groups.
@@ -25,6 +34,21 @@ class First(NamedTuple):
     producer: int
     batch: int
     messages: int
+    #: The index of the first message, in a copy of a multicast.
+    first: int = 0
+
+
+class DedupEntry(NamedTuple):
+    """A push in the dedup window, until its time slice expires."""
+
+    partition: int
+    expires: int
+    producer: int
+    batch: int
+    key: str | None = None
+    messages: int = 0
+    #: Of a key: the index of the first message.
+    first: int = 0
 
 
 class _Group:
@@ -66,21 +90,34 @@ class DedupWindow:
             self._groups = {last_slice // span: _packed(in_order, self._group_ids_max)}
         self._span = span
 
-    def add(self, stamp: int, producer: int, batch: int, key: str | None, count: int) -> None:
+    def add(
+        self, stamp: int, producer: int, batch: int, key: str | None, count: int, first: int = 0
+    ) -> None:
         if not self.window_ms:
             return
-        expires = expiry_slice(stamp, self.window_ms)
-        self.restore(expires, producer, batch)
+        expires = (stamp + self.window_ms * 1000) // SLICE_US  # `expiry_slice`, without a call
+        # A push adds one entry: the usual case of `restore`, without its calls.
+        number, groups = expires // self._span, self._groups
+        if (
+            number in groups
+            and (group := groups[number][-1]).size < self._group_ids_max
+            and self._size < self._ids_max
+            and producer in group.ids
+        ):
+            group.size += 1
+            self._size += 1
+            group.ids[producer].add(batch)
+        else:
+            self.restore(expires, producer, batch)
         if key is not None:
-            self.restore_key(expires, key, First(producer, batch, count))
+            self.restore_key(expires, key, First(producer, batch, count, first))
 
     def restore(self, expires: int, producer: int, batch: int) -> None:
         ids = self._room(expires).ids
-        batches = ids.get(producer)
-        if batches is None:
-            ids[producer] = {batch}
+        if producer in ids:
+            ids[producer].add(batch)
         else:
-            batches.add(batch)
+            ids[producer] = {batch}
 
     def restore_many(self, expires: int, producer: int, batches: list[int]) -> None:
         """Adds many batches found by a restart, without a Python-level step for each."""
@@ -93,10 +130,11 @@ class DedupWindow:
         self._room(expires).keys[key] = first
 
     def has(self, producer: int, batch: int) -> bool:
-        for groups in self._groups.values():
-            for group in groups:
-                batches = group.ids.get(producer)
-                if batches is not None and batch in batches:
+        known = self._groups
+        for number in known:
+            for group in known[number]:
+                ids = group.ids
+                if producer in ids and batch in ids[producer]:
                     return True
         return False
 
@@ -135,6 +173,29 @@ class DedupWindow:
             del self._groups[number]
 
 
+class DedupWindows(dict[int, DedupWindow]):
+    """The windows of one queue by partition, each loaded and discarded with its partition."""
+
+    def __init__(self, window_ms: int) -> None:
+        self._window_ms = window_ms
+
+    def of(self, partition: int, partitions: int) -> DedupWindow:
+        """The window of one of so many partitions."""
+        found = self.get(partition)
+        if found is None:
+            # Twice a partition's equal share of the queue's limit, because hashing is uneven.
+            share = max(1, 2 * DEDUP_IDS_MAX // partitions)
+            found = self[partition] = DedupWindow(self._window_ms, share)
+        return found
+
+    def resize(self, window_ms: int) -> None:
+        """Changes the window of future pushes on all partitions."""
+        self._window_ms = window_ms
+        for window in self.values():
+            if window.window_ms != window_ms:
+                window.resize(window_ms)
+
+
 def _packed(groups: list[_Group], most: int) -> list[_Group]:
     """Packs the entries into few groups, so lookups do not get slower with every resize."""
     packed: list[_Group] = []
@@ -148,3 +209,22 @@ def _packed(groups: list[_Group], most: int) -> list[_Group]:
         last.keys.update(group.keys)
         last.size += group.size
     return packed
+
+
+def write_record(
+    overlay: Overlay, now: int, queue: QueueState, partition: int, dead: Head, number: int
+) -> None:
+    """Records a removed batch until the dedup window of its destination of this number ends."""
+    window_ms = queue.settings.dedup_window_ms
+    expires = expiry_slice(dead.stamp, window_ms)
+    if not window_ms or expires < expiry_slice(now, 0):
+        return
+    created = queue.created
+    overlay.put(layout.dedup(partition, expires, created, dead.producer, dead.batch), b"")
+    if dead.dedup_key is not None:
+        first = First(dead.producer, dead.batch, dead.bodies, number * dead.bodies)
+        overlay.put(
+            layout.dedup_key(partition, expires, created, dead.dedup_key),
+            # Without an index, a node of an older version can read the record.
+            msgspec.msgpack.encode(first if first.first else first[:3]),
+        )

@@ -13,8 +13,8 @@ answers only after the write. ``to`` is the driver's own identifier of a caller;
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from typing import Final
 
 from weft.errors import InvalidArgument, StorageError, WeftError
 from weft.persistence.store import Change, StoreReader
@@ -28,24 +28,41 @@ from . import (
     cancel,
     catalogue,
     cleanup,
+    commit,
+    destinations,
+    graph_push,
     lease_records,
     ledger,
     ledger_verbs,
-    ordered_leases,
+    multicast,
+    ordered_multicast,
+    outbox,
     pop,
+    proposal,
     publisher,
     reserve,
+    room,
     stage,
     table,
+    table_batch,
+    table_expiry,
+    table_names,
+    table_scan,
+    table_watch,
+    topic,
 )  # fmt: skip
 from .backpressure import Backpressure
+from .commit_effects import CommitEffects
 from .dedup import SLICE_US
 from .eviction import abandon
 from .handlers import handles
+from .idle_queues import IdleQueues
 from .partition_recovery import adopt, count_messages, delete_orphans
-from .push import Placed, answer, index_push, place_single_push
+from .push import SinglePush, answer, index_push, place_single_push
 from .queue import QueueState
+from .queue_shares import QueueShares
 from .ready_queues import ReadyQueues
+from .recorded_leases import RecordedLeases
 from .state import Answered, EngineState
 from .unfinished_work import UnfinishedWork
 
@@ -55,17 +72,11 @@ _SECOND_US: Final = 1_000_000
 
 #: Modules with handlers: the import registers the handlers of each.
 _MODULES: Final = (
-    ack, admin, backup, cancel, ledger_verbs, pop, publisher, reserve, stage, table,
+    ack, admin, backup, cancel, commit, graph_push, ledger_verbs, multicast, ordered_multicast,
+    outbox, pop, publisher, reserve, room, stage, table, table_batch, table_scan, table_watch,
+    topic,
 )  # fmt: skip
 _HANDLERS: Final = handles.by_request
-
-
-class SinglePush(NamedTuple):
-    """A round consisting of one push."""
-
-    changes: list[Change]
-    answer: wire.Pushed
-    placed: Placed
 
 
 class Engine:
@@ -81,7 +92,11 @@ class Engine:
         self.state = EngineState(store, partitions, cache_bytes, entropy)
         #: Views of the state for the parts of the node core.
         self.ready, self.unfinished = ReadyQueues(self.state), UnfinishedWork(self.state)
-        self._durability = durability
+        self.commits, self.shares = CommitEffects(self.state), QueueShares(self.state)
+        self.idle_queues = IdleQueues(self.state)
+        self.recorded_leases = RecordedLeases(self.state)
+        self.destinations = destinations.Destinations(self.state)
+        self.durability = durability
         self._retain_at = 0
         self._forget_at = 0
 
@@ -89,6 +104,17 @@ class Engine:
     def queues(self) -> Mapping[str, QueueState]:
         """The known queues by name, for reading."""
         return self.state.queues
+
+    @property
+    def grouped_queue(self) -> str:
+        """The name of a grouped queue; "" if this node knows none."""
+        return next((name for name, each in self.state.queues.items() if each.groups), "")
+
+    @property
+    def graph_queue(self) -> str:
+        """The name of a queue that takes task graphs; "" if this node knows none."""
+        queues = self.state.queues.items()
+        return next((name for name, each in queues if each.settings.graphs), "")
 
     @property
     def deferred(self) -> Mapping[int, Mapping[str, None]]:
@@ -132,20 +158,6 @@ class Engine:
         """Discards the in-memory state of partitions which this node no longer leads."""
         abandon(self.state, partitions)
 
-    def record_leases(self, partitions: set[int]) -> None:
-        """Starts to record the leases of partitions in the log, before a planned move."""
-        self.state.lease_records.begin(self.state, partitions)
-        ordered_leases.write_again(self.state, partitions)
-
-    def stop_recording_leases(self, partitions: set[int]) -> None:
-        """Stops recording leases: the planned move is cancelled, this node stays primary."""
-        self.state.lease_records.end(partitions)
-        ordered_leases.write_again(self.state, partitions)
-
-    def leases_recorded(self, partition: int) -> bool:
-        """True if all leases of the partition are in the log, or in this round's changes."""
-        return self.state.lease_records.is_complete(partition)
-
     def undelivered(self, partitions: set[int], unsent: Sequence[Answered]) -> list[wire.Nack]:
         """The messages of lost partitions that no consumer has received, as nacks by queue."""
         return lease_records.undelivered(self.state, partitions, unsent)
@@ -179,13 +191,28 @@ class Engine:
             if handler is None:
                 raise InvalidArgument(f"{kind.__name__} is not for the engine")
             if payload:
-                handler(state, request, payload[0], to, self._durability)
+                handler(state, request, payload[0], to, self.durability)
             else:
                 handler(state, request, to)
         except StorageError:
             raise  # a disk error is not the caller's fault: the node must stop
         except WeftError as error:
             state.answer(to, wire.Failure(error.code, error.message, error.retriable))
+
+    def run_round(
+        self, now: int, requests: Iterable[tuple[object, wire.AnyRequest, Sequence[bytes], object]]
+    ) -> tuple[list[Change], list[Answered]]:
+        """Runs a whole round on a node that is its whole cluster: no other node has to confirm a
+        read, or waits to hear of ready queues. `requests`: each with its caller and payload."""
+        state = self.state
+        self.begin(now)
+        for to, request, payload, _ in requests:
+            self.handle(request, payload, to)
+        changes = self.end()
+        state.barriers.clear()
+        state.became_ready.clear()
+        answers, state.answers = state.answers, []
+        return changes, answers
 
     def start_single_push(self, now: int, request: wire.Push, payload: bytes) -> SinglePush | None:
         """Runs the first half of a round consisting only of this push; see `push`.
@@ -198,9 +225,8 @@ class Engine:
         placed = place_single_push(state, request, payload)
         if placed is None:
             return None
-        return SinglePush(
-            state.take_writes(), answer(request, placed.partition, self._durability), placed
-        )
+        said = answer(placed.queue, request, placed.partition, self.durability)
+        return SinglePush(state.take_writes(), said, placed)
 
     def enter(self, single_push: SinglePush) -> None:
         """Runs the second half, after the write and the answer."""
@@ -208,9 +234,12 @@ class Engine:
 
     def cancel(self, to: object) -> None:
         """Ends the waiting pop of a caller which is gone."""
-        waiter = self.state.waiting.get(to)
-        if waiter is not None:
+        if (waiter := self.state.waiting.get(to)) is not None:
             pop.give_up(self.state, waiter)
+        if self.state.rooms:
+            room.cancel(self.state, to)
+        if self.state.table.watchers:
+            table_watch.cancel(self.state, to)
 
     def serve_peer(self, peer: int) -> None:
         """Serves the deferred pops of a connection released from backpressure."""
@@ -235,13 +264,31 @@ class Engine:
     def end(self) -> list[Change]:
         """Ends the round: runs timers, jobs and waiting pops, then returns all changes to write."""
         state = self.state
-        self._timers()
-        self._work()
+        now = state.now
+        if (
+            now >= self._retain_at
+            or now >= state.leases.timers.earliest
+            or now >= state.waiter_timers.earliest
+            or now >= state.delay_timers.earliest
+            or now >= state.table.watch_timers.earliest
+        ):
+            self._timers()
+        if state.jobs:
+            self._work()
+        if state.proposals.changed:
+            proposal.release(state)
         while state.ready_queues:
             _, queue = state.ready_queues.popitem()
-            pop.serve_waiters(state, queue)
-            if queue.ready:
+            if queue.waiters:
+                pop.serve_waiters(state, queue)
+            if queue.limits is not None:
+                state.delay(queue)
+            if queue.takeable if queue.limits is not None or queue.groups else queue.ready:
                 state.became_ready.add(queue.name)
+        if state.rooms:
+            room.serve(state)
+        if state.table.changed:
+            table_watch.serve(state)
         return state.take_writes()
 
     def answers(self) -> list[Answered]:
@@ -264,17 +311,25 @@ class Engine:
     def next_due(self) -> int:
         """Time of the engine's next timer or job step, in microseconds since 1970."""
         state = self.state
-        if state.jobs or state.lease_records.has_backlog:
+        if state.jobs or state.lease_records.backlog:
             return state.now
-        timers = (state.leases.timers, state.waiter_timers, state.delay_timers)
-        times = [when for each in timers if (when := each.next()) is not None]
-        times.append(self._retain_at)
-        return min(times)
+        due = self._retain_at
+        if state.rooms:
+            due = min(due, room.next_due(state))
+        for timers in (
+            state.leases.timers, state.waiter_timers, state.delay_timers, state.table.watch_timers,
+        ):  # fmt: skip
+            if timers.earliest < due and (when := timers.next()) is not None and when < due:
+                due = when
+        return due
 
     def drain(self) -> None:
         """Ends all waiting pops, because the node is stopping."""
         for waiter in list(self.state.waiters.values()):
             pop.give_up(self.state, waiter)
+        room.drain(self.state)
+        for to in list(self.state.table.watchers):
+            table_watch.cancel(self.state, to)
 
     def close(self) -> None:
         """Ends all jobs. Recovery finds and finishes the remaining work after the next start."""
@@ -292,15 +347,21 @@ class Engine:
                 pop.time_out(state, waiter)
         for queue_id in state.delay_timers.fire(state.now, _TIMERS_MAX):
             self._fall_due(queue_id)
+        for number in state.table.watch_timers.fire(state.now, _TIMERS_MAX):
+            table_watch.time_out(state, number)
         if state.now >= self._retain_at:
             self._retain_at = state.now + _SECOND_US
             ledger.expire(state)
+            if state.table.expiring and not state.table.sweeping:
+                state.jobs.append(table_expiry.sweep(state))
             for queue in state.queues.values():
                 if queue.settings.retention_ms:
                     state.jobs.append(cleanup.retain(state, queue))
         if state.now >= self._forget_at:
             self._forget_at = state.now + SLICE_US
             state.jobs.append(cleanup.forget(state))
+            state.jobs.append(table_names.expire(state))
+            table_watch.forget(state)
             state.leases.tidy(state.now)
             state.lease_records.tidy(state)
             cleanup.forget_strays(state)
@@ -310,12 +371,10 @@ class Engine:
 
     def _fall_due(self, queue_id: int) -> None:
         state = self.state
-        queue = state.by_id.get(queue_id)
-        if queue is None:
+        if (queue := state.by_id.get(queue_id)) is None:
             return  # the queue was purged or deleted in the meantime
         for _ in range(_TIMERS_MAX):
-            due = queue.ids.take_due(state.now)
-            if due is None:
+            if (due := queue.ids.take_due(state.now)) is None:
                 break
             priority, entry = due
             batch = state.touch(entry.handle)
@@ -323,6 +382,8 @@ class Engine:
             queue.delayed -= count
             queue.ready += count
             queue.ids.add_returned(priority, entry)
+            state.ready_queues[queue.id] = queue
+        if queue.limits is not None:
             state.ready_queues[queue.id] = queue
         state.delay(queue)
 

@@ -11,7 +11,12 @@ partition. So a dead-letter move is one atomic write, and is neither lost nor du
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
+
+#: `Part.waits` of messages of a task graph that wait for no parent any more.
+RELEASED: Final = -1
 
 
 class Part(msgspec.Struct, array_like=True, frozen=True):
@@ -32,6 +37,23 @@ class Part(msgspec.Struct, array_like=True, frozen=True):
     hold: int = 0
     #: Deliveries with a lease expired after the hand-out: the message may have crashed the worker.
     crashes: int = 0
+    #: Of a message of a task graph: the parents that it waits for, or RELEASED (``parent_counts``).
+    waits: int = 0
+
+
+class Proposal(msgspec.Struct, array_like=True, frozen=True):
+    """Of a multicast to several partitions: its state on this partition (``proposal``)."""
+
+    #: The name of the attempt.
+    token: int
+    #: The partition that decides.
+    coordinator: int
+    conflict_key: str | None
+    #: True: the head's stamp is the sequence number, the same on all partitions. False: the stamp
+    #: is this partition's timestamp, and the messages are in no queue.
+    decided: bool = False
+    #: At the coordinator: the other partitions.
+    participants: list[int] = []
 
 
 class Head(msgspec.Struct, array_like=True, frozen=True):
@@ -48,6 +70,30 @@ class Head(msgspec.Struct, array_like=True, frozen=True):
     priority: int
     dedup_key: str | None
     parts: list[Part]
+    #: The group, for a batch pushed to a grouped queue.
+    group: str | None = None
+    #: Of a multicast: the ids of its destinations. The payload has the bodies once. Destination
+    #: `k` has messages `k * bodies` to `(k + 1) * bodies - 1`, and `count` is of all copies.
+    queues: list[int] | None = None
+    #: The tenant, for a batch pushed with a tenant.
+    tenant: str | None = None
+    #: Of a multicast to several partitions, until the head is written for another reason after the
+    #: decision.
+    proposal: Proposal | None = None
+
+    @property
+    def label(self) -> str:
+        """The group or the tenant; a batch has one of them at most."""
+        return self.group or self.tenant or ""
+
+    @property
+    def bodies(self) -> int:
+        """Messages in the payload: those of each copy."""
+        return self.count if self.queues is None else self.count // len(self.queues)
+
+    @property
+    def destinations(self) -> list[int]:
+        return [self.queue] if self.queues is None else self.queues
 
 
 encode = msgspec.msgpack.Encoder().encode

@@ -27,9 +27,10 @@ import msgspec
 
 from weft.persistence import layout
 
-from . import handle, message_set
+from . import message_set
 from .batch import TouchedBatch, set_aside
 from .head import Part
+from .message_id_queue import Handle
 from .queue import QueueState, created_of
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class Hold:
 
     @property
     def key(self) -> int:
-        return handle.key_of(self.partition, self.id)
+        return Handle.key_of(self.partition, self.id)
 
     @property
     def app(self) -> AppKey:
@@ -96,7 +97,7 @@ class Hold:
     @property
     def stamp(self) -> int:
         """When the last message entered the hold."""
-        return max(self.record.stamp, handle.stamp(max(self.pieces)) if self.pieces else 0)
+        return max(self.record.stamp, Handle.stamp(max(self.pieces)) if self.pieces else 0)
 
     def places(self, start: int) -> Iterator[tuple[int, int]]:
         """(handle, number of messages to skip), oldest first, from the `start`-th message on."""
@@ -160,7 +161,7 @@ def load(state: EngineState, partition: int) -> None:
 
 def attach(state: EngineState, queue: QueueState, batch: TouchedBatch, part: Part) -> None:
     """Adds a held part, as listed in a stored head, to its hold."""
-    hold = state.holds.by_key[handle.key_of(handle.partition(batch.handle), part.hold)]
+    hold = state.holds.by_key[Handle.key_of(Handle.partition(batch.handle), part.hold)]
     size = batch.share(part.first, part.count)
     keep(queue, hold, batch.handle, message_set.of_range(part.first, part.count), size)
     if hold.record.staged:

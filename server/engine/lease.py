@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from . import handle, message_set
+from . import message_set
 from .head import Part
 from .timers import Timers
 
@@ -35,6 +35,8 @@ LEASES_MAX: Final = 1_000_000
 #: 20 MiB.
 ENDED_MAX: Final = 65_536
 ENDED_US: Final = 120_000_000
+#: Makes a named tuple without the call of its own constructor.
+_new: Final = tuple.__new__
 
 
 class Lease:
@@ -66,7 +68,7 @@ class Lease:
     @property
     def key(self) -> int:
         """(partition, lsn) of the batch, as one number."""
-        return handle.key(self.batch.handle)
+        return self.batch.key
 
 
 class EndedLease(NamedTuple):
@@ -104,10 +106,9 @@ class Leases:
         """Ends a lease and remembers its acks and nacks."""
         self.forget(lease)
         part = lease.part
-        ended = EndedLease(
-            lease.queue.id, lease.key, part.first, part.count, lease.acked, lease.nacked, now
-        )
-        self.remember(lease.nonce, ended)
+        acked, nacked = lease.acked, lease.nacked
+        facts = lease.queue.id, lease.batch.key, part.first, part.count, acked, nacked, now
+        self.remember(lease.nonce, _new(EndedLease, facts))
 
     def remember(self, nonce: int, ended: EndedLease) -> None:
         self.ended[nonce] = ended

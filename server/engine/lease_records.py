@@ -22,7 +22,11 @@ Invariants:
   because two nodes' clocks may differ. A move never shortens a lease.
 
 The leases of ordered queues are always in the log (``ordered_leases``); this module records only
-their ended leases.
+their ended leases. The leases of grouped queues, and of queues with `keep_leases`, are always
+recorded here, with or without a planned move: a lease lost with its primary would let the next
+primary lend the group, or the messages, to a second consumer.
+Outside of a planned move such a record does not tell if the answer was sent, so after a crash the
+messages count as delivered.
 """
 
 from __future__ import annotations
@@ -36,10 +40,11 @@ import msgspec
 from weft.persistence import layout
 from weft.proto import wire
 
-from . import handle, message_set
+from . import message_set
 from .batch import TouchedBatch
 from .head import Part
 from .lease import ENDED_US, EndedLease, Lease
+from .message_id_queue import Handle
 from .queue import QueueState, created_of
 
 if TYPE_CHECKING:
@@ -106,7 +111,7 @@ def record_of(state: EngineState, lease: Lease) -> LeaseRecord:
     until = state.leases.timers.when(lease.nonce, full)
     unsent = lease.sent is False or (lease.sent is None and until >= full)
     return LeaseRecord(
-        lease.nonce, handle.split_key(lease.key)[1], lease.part.first, lease.part.count,
+        lease.nonce, Handle.split_key(lease.key)[1], lease.part.first, lease.part.count,
         message_set.to_bytes(lease.mask), until, lease.lease_us, message_set.to_bytes(lease.handed),
         message_set.to_bytes(lease.acked), message_set.to_bytes(lease.nacked),
         lease.queue.id, max(1, until - state.now), unsent,
@@ -118,52 +123,46 @@ class LeaseRecords:
 
     def __init__(self) -> None:
         self.partitions: set[int] = set()
-        self._changed: dict[int, Lease] = {}  # by nonce, in this round
-        self._ended: dict[int, list[EndedRecord]] = {}  # by partition
-        self._backlog: dict[int, list[Lease]] = {}  # by partition: granted before recording began
+        #: To be written by `write`: changed leases of this round by nonce, ended leases by
+        #: partition, and by partition the leases granted before recording began.
+        self.changed: dict[int, Lease] = {}
+        self.ended: dict[int, list[EndedRecord]] = {}
+        self.backlog: dict[int, list[Lease]] = {}
         #: (time, partition, key) of each group of ended leases in the store.
         self._groups: deque[tuple[int, int, bytes]] = deque()
 
-    @property
-    def has_backlog(self) -> bool:
-        return bool(self._backlog)
-
-    @property
-    def dirty(self) -> bool:
-        return bool(self._changed or self._ended or self._backlog)
-
     def is_complete(self, partition: int) -> bool:
         """True if all leases of a recorded partition are written, or in this round's changes."""
-        return partition in self.partitions and partition not in self._backlog
+        return partition in self.partitions and partition not in self.backlog
 
     def begin(self, state: EngineState, partitions: set[int]) -> None:
         """Starts to record partitions."""
         new = partitions - self.partitions
         self.partitions |= new
         for lease in state.leases.by_nonce.values():
-            partition = handle.partition(lease.batch.handle)
+            partition = Handle.partition(lease.batch.handle)
             if partition in new and not lease.queue.settings.ordered:
-                self._backlog.setdefault(partition, []).append(lease)
+                self.backlog.setdefault(partition, []).append(lease)
         for nonce, ended in state.leases.ended.items():
-            partition = handle.split_key(ended.key)[0]
+            partition = Handle.split_key(ended.key)[0]
             if partition in new:
-                self._ended.setdefault(partition, []).append(_ended_record(nonce, ended))
+                self.ended.setdefault(partition, []).append(_ended_record(nonce, ended))
 
     def end(self, partitions: set[int]) -> None:
         """Stops recording: the move was cancelled, or is complete. Existing records stay until
         their leases change."""
         self.partitions -= partitions
         for partition in partitions:
-            self._backlog.pop(partition, None)
+            self.backlog.pop(partition, None)
 
     def forget(self, partitions: set[int]) -> None:
         """Discards the state of partitions now led by another node, the owner of the records."""
         self.end(partitions)
         for partition in partitions:
-            self._ended.pop(partition, None)
-        for nonce, lease in list(self._changed.items()):
-            if handle.partition(lease.batch.handle) in partitions:
-                del self._changed[nonce]
+            self.ended.pop(partition, None)
+        for nonce, lease in list(self.changed.items()):
+            if Handle.partition(lease.batch.handle) in partitions:
+                del self.changed[nonce]
         if self._groups:
             self._groups = deque(each for each in self._groups if each[1] not in partitions)
 
@@ -172,8 +171,8 @@ class LeaseRecords:
     ) -> Iterator[tuple[str, wire.Receipt]]:
         """(queue, receipt) of returned messages with a stale record of their lease: the round would
         have deleted the record, but this node lost the partitions."""
-        for lease in self._changed.values():
-            partition, lsn = handle.split_key(lease.key)
+        for lease in self.changed.values():
+            partition, lsn = Handle.split_key(lease.key)
             rest = (
                 message_set.of_range(lease.part.first, lease.part.count)
                 & ~lease.acked
@@ -187,44 +186,47 @@ class LeaseRecords:
 
     def note(self, lease: Lease) -> None:
         """Notes a new or changed lease."""
-        self._changed[lease.nonce] = lease
+        self.changed[lease.nonce] = lease
 
     def note_end(self, state: EngineState, lease: Lease) -> None:
         """Notes an ended lease."""
-        self._changed[lease.nonce] = lease
-        partition = handle.partition(lease.batch.handle)
+        self.changed[lease.nonce] = lease
+        partition = Handle.partition(lease.batch.handle)
         if partition in self.partitions:
             ended = _ended_record(lease.nonce, state.leases.ended[lease.nonce])
-            self._ended.setdefault(partition, []).append(ended)
+            self.ended.setdefault(partition, []).append(ended)
 
     def write(self, state: EngineState) -> None:
         """Adds changed leases and a share of the backlog to the round's changes."""
-        for lease in self._changed.values():
+        for lease in self.changed.values():
             self._write(state, lease)
-        self._changed.clear()
+        self.changed.clear()
         room = RECORDS_PER_ROUND
-        for partition, leases in list(self._backlog.items()):
-            batch, self._backlog[partition] = leases[:room], leases[room:]
+        for partition, leases in list(self.backlog.items()):
+            batch, self.backlog[partition] = leases[:room], leases[room:]
             room -= len(batch)
             for lease in batch:
                 self._write(state, lease)
-            if not self._backlog[partition]:
-                del self._backlog[partition]
-        for partition, ended in self._ended.items():
+            if not self.backlog[partition]:
+                del self.backlog[partition]
+        for partition, ended in self.ended.items():
             for start in range(0, len(ended), ENDED_PER_RECORD):
                 group = ended[start : start + ENDED_PER_RECORD]
                 key = layout.ended(partition, group[0].nonce)
                 state.overlay.put(key, _encode(group))
                 self._groups.append((state.now, partition, key))
-        self._ended.clear()
+        self.ended.clear()
 
     def _write(self, state: EngineState, lease: Lease) -> None:
-        partition, lsn = handle.split_key(lease.key)
-        out = lease.nonce in state.leases.by_nonce
-        if out and partition in self.partitions and not lease.queue.settings.ordered:
+        partition, lsn = Handle.split_key(lease.key)
+        out, moves = lease.nonce in state.leases.by_nonce, partition in self.partitions
+        always = lease.queue.records_leases
+        if out and (moves or always) and not lease.queue.settings.ordered:
             lease.recorded = True
-            key = layout.lease(partition, lsn, lease.nonce)
-            state.overlay.put(key, _encode(record_of(state, lease)))
+            record = record_of(state, lease)
+            if not moves and record.unsent:
+                record = msgspec.structs.replace(record, unsent=False)
+            state.overlay.put(layout.lease(partition, lsn, lease.nonce), _encode(record))
         elif lease.recorded:
             lease.recorded = False
             state.overlay.delete(layout.lease(partition, lsn, lease.nonce))
@@ -246,7 +248,7 @@ class LeaseRecords:
                 state.leases.remember(
                     one.nonce,
                     EndedLease(
-                        one.queue, handle.key_of(partition, one.lsn), one.first, one.count,
+                        one.queue, Handle.key_of(partition, one.lsn), one.first, one.count,
                         acked, nacked, state.now,
                     ),
                 )  # fmt: skip
@@ -254,7 +256,7 @@ class LeaseRecords:
 
 def _ended_record(nonce: int, ended: EndedLease) -> EndedRecord:
     return EndedRecord(
-        nonce, ended.queue_id, handle.split_key(ended.key)[1], ended.first, ended.messages,
+        nonce, ended.queue_id, Handle.split_key(ended.key)[1], ended.first, ended.messages,
         message_set.to_bytes(ended.acked), message_set.to_bytes(ended.nacked),
     )  # fmt: skip
 
@@ -294,7 +296,7 @@ def restore(state: EngineState, batch: TouchedBatch, records: Found) -> None:
                 out |= bits
                 lent.append(part)
         if not lent:
-            discard(state, handle.partition(batch.handle), [(queue, record)])
+            discard(state, Handle.partition(batch.handle), [(queue, record)])
             continue  # all messages of the lease are settled
         kind = lent[0]
         for part in lent:
@@ -313,6 +315,8 @@ def restore(state: EngineState, batch: TouchedBatch, records: Found) -> None:
             lease.handed = int.from_bytes(record.handed, "little")
         state.leases.add(lease, state.now + (record.left_us or record.lease_us))
         queue.leased += out.bit_count()
+        if queue.groups is not None:
+            queue.groups.lend(batch.head.group or "", batch.handle)
         queue.bytes += sum(batch.share(*run) for run in message_set.runs(out))
 
 
@@ -333,7 +337,7 @@ def discard_unknown(state: EngineState, partition: int) -> None:
 def _part(kind: Part, first: int, count: int) -> Part:
     return Part(
         first, count, kind.queue, kind.deliveries, kind.due, kind.reason, kind.origin,
-        crashes=kind.crashes,
+        crashes=kind.crashes, waits=kind.waits,
     )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from weft.errors import (
 from weft.proto import pipelines, wire
 from weft.proto.pipelines import ReservationInfo
 
+from . import group_push as groups
 from .handlers import handles
 from .ledger import LedgerRecord, SealedReservation, SubscriptionLedger, holds_of, home
 
@@ -30,6 +31,7 @@ _NONCES_MAX: Final = 8
 @handles(pipelines.OpenSubscription)
 def open_subscription(state: EngineState, request: pipelines.OpenSubscription, to: object) -> None:
     queue = state.queue(request.queue)
+    groups.refuse(queue.name, queue.settings, "a subscription")
     limits.check_name("a subscription", request.subscription)
     limits.check_range(
         "ttl_ms", request.ttl_ms, limits.SUBSCRIPTION_TTL_MS_MIN, limits.SUBSCRIPTION_TTL_MS_MAX
@@ -38,7 +40,9 @@ def open_subscription(state: EngineState, request: pipelines.OpenSubscription, t
     ledger = state.ledgers.get((queue.created, request.subscription))
     if ledger is None:
         if len(state.ledgers) >= limits.SUBSCRIPTIONS_MAX:
-            raise Overloaded(f"there are {limits.SUBSCRIPTIONS_MAX} subscriptions on this node")
+            raise Overloaded(
+                f"this node has the maximum of {limits.SUBSCRIPTIONS_MAX} subscriptions"
+            )
         # A recreated subscription starts above every epoch and token of its deleted predecessor.
         record = LedgerRecord(state.now // 1_000_000, request.ttl_ms, state.now, token=state.now)
         ledger = SubscriptionLedger(partition, queue.created, request.subscription, record)
@@ -248,8 +252,8 @@ def _held(state: EngineState, queue: str, name: str, epoch: int) -> Subscription
 def _fenced(ledger: SubscriptionLedger, epoch: int) -> Fenced:
     mine = f"epoch {epoch}" if epoch else "the one of this call"
     return Fenced(
-        f"{ledger.name} was opened by somebody else since: its epoch is {ledger.record.epoch}, "
-        f"and {mine} is over. If two readers run, stop one; a new `open` takes it back"
+        f"another holder has opened {ledger.name} since: its epoch is {ledger.record.epoch}, and "
+        f"{mine} is over. If two readers run, stop one; a new `open` fences the other holder"
     )
 
 
@@ -262,7 +266,7 @@ def _reservation(ledger: SubscriptionLedger, number: int) -> ReservationInfo:
     sealed = ledger.sealed.get(number)
     if sealed is None or sealed.released:
         raise ReservationLost(
-            f"reservation {number} of {ledger.name} was given back to the queue: released by an "
-            "operator, or silent for its ttl"
+            f"reservation {number} of {ledger.name} was returned to the queue: an operator "
+            "released it, or the holder was silent for ttl_ms"
         )
     return sealed.reservation

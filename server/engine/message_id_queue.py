@@ -1,4 +1,4 @@
-"""The MessageId queue: a node's in-memory list of its messages of one queue.
+"""The MessageId queue, a node's in-memory list of its messages of one queue; and its handles.
 
 Fabriq's structure of the same name (paper 4, section 4.2.2) lists message ids; here the entries are
 batches and parts of batches, because the batch is the unit of storage. Each priority has two lists:
@@ -16,12 +16,92 @@ import heapq
 from collections import deque
 from collections.abc import Iterator
 from itertools import islice
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from . import handle
+STAMP_BITS: Final = 54
+PARTITION_BITS: Final = 16
+LSN_BITS: Final = 44
+COUNT_BITS: Final = 13
+SIZE_BITS: Final = 24
 
+#: Bit offsets of the fields; a restart packs a million handles without a call for each.
+COUNT_SHIFT: Final = SIZE_BITS
+LSN_SHIFT: Final = COUNT_SHIFT + COUNT_BITS
+PARTITION_SHIFT: Final = LSN_SHIFT + LSN_BITS
+STAMP_SHIFT: Final = PARTITION_SHIFT + PARTITION_BITS
+
+_KEY_SHIFT: Final = LSN_SHIFT
+_KEY_MASK: Final = (1 << (PARTITION_BITS + LSN_BITS)) - 1
+_LSN_MASK: Final = (1 << LSN_BITS) - 1
+_COUNT_MASK: Final = (1 << COUNT_BITS) - 1
+_SIZE_MASK: Final = (1 << SIZE_BITS) - 1
 #: An entry's `first` for an untouched batch.
 WHOLE = -1
+#: Makes an `IdEntry` without the call of its own constructor.
+_entry: Final = tuple.__new__
+
+
+class Handle:
+    """Functions of handles: all in-memory data of a waiting batch, packed into one integer.
+
+    ``stamp (54) | partition (16) | lsn (44) | count (13) | size (24)``, most significant first. A
+    million waiting batches are a million integers of 48 bytes and nothing else; the head and the
+    payload stay on disk until a pop needs them. The stamp comes first, so handles sort by arrival:
+    a node's stamps are strictly increasing microseconds, and sorting the handles found on disk
+    restores a queue's order after a restart.
+    """
+
+    @staticmethod
+    def pack(stamp: int, partition: int, lsn: int, count: int, size: int) -> int:
+        assert 0 < stamp < 1 << STAMP_BITS, stamp
+        assert 0 < lsn <= _LSN_MASK, lsn
+        assert 0 < count <= _COUNT_MASK, count
+        assert 0 <= size <= _SIZE_MASK, size
+        return (
+            stamp << STAMP_SHIFT
+            | partition << PARTITION_SHIFT
+            | lsn << LSN_SHIFT
+            | count << COUNT_SHIFT
+            | size
+        )
+
+    @staticmethod
+    def key(handle: int) -> int:
+        """(partition, lsn) as one number: a batch's identity on this node."""
+        return handle >> _KEY_SHIFT & _KEY_MASK
+
+    @staticmethod
+    def key_of(partition: int, lsn: int) -> int:
+        return partition << LSN_BITS | lsn
+
+    @staticmethod
+    def split_key(key: int) -> tuple[int, int]:
+        """(partition, lsn)."""
+        return key >> LSN_BITS, key & _LSN_MASK
+
+    @staticmethod
+    def partition(handle: int) -> int:
+        return handle >> PARTITION_SHIFT & ((1 << PARTITION_BITS) - 1)
+
+    @staticmethod
+    def stamp(handle: int) -> int:
+        """When the batch arrived, in microseconds since 1970."""
+        return handle >> STAMP_SHIFT
+
+    @staticmethod
+    def count(handle: int) -> int:
+        return handle >> SIZE_BITS & _COUNT_MASK
+
+    @staticmethod
+    def size(handle: int) -> int:
+        return handle & _SIZE_MASK
+
+    @staticmethod
+    def totals(handles: list[int]) -> tuple[int, int]:
+        """The messages and the bytes of many batches, without a Python-level loop."""
+        size = sum(map(_SIZE_MASK.__and__, handles))
+        both = sum(map(((1 << _KEY_SHIFT) - 1).__and__, handles))
+        return (both - size) >> SIZE_BITS, size
 
 
 class IdEntry(NamedTuple):
@@ -56,7 +136,15 @@ class MessageIdQueue:
         level.fresh = deque(sorted([*level.fresh, *handles]))
 
     def add_returned(self, priority: int, entry: IdEntry) -> None:
-        heapq.heappush(self._level(priority).returned, entry)
+        levels = self.levels
+        if levels and levels[0].priority == priority:  # nearly always, so without a call
+            heapq.heappush(levels[0].returned, entry)
+        else:
+            heapq.heappush(self._level(priority).returned, entry)
+
+    def put_back(self, priority: int, entry: IdEntry) -> None:
+        """Lists the rest of the entry that `take` returned last."""
+        self.add_returned(priority, entry)
 
     def add_delayed(self, due: int, priority: int, entry: IdEntry) -> None:
         heapq.heappush(self._delayed, (due, priority, entry))
@@ -66,7 +154,7 @@ class MessageIdQueue:
         for level in self.levels:
             fresh, returned = level.fresh, level.returned
             if fresh and (not returned or fresh[0] < returned[0].handle):
-                return IdEntry(fresh.popleft(), WHOLE)
+                return _entry(IdEntry, (fresh.popleft(), WHOLE))
             if returned:
                 return heapq.heappop(returned)
         return None
@@ -84,14 +172,14 @@ class MessageIdQueue:
             for level in self.levels
             for head in (*islice(level.fresh, 1), *(entry.handle for entry in level.returned[:1]))
         ]
-        return handle.stamp(min(heads)) if heads else 0
+        return Handle.stamp(min(heads)) if heads else 0
 
     def take_older(self, stamp: int) -> IdEntry | None:
         """Removes and returns a ready entry older than `stamp`, of any priority."""
         for level in self.levels:
-            if level.fresh and handle.stamp(level.fresh[0]) < stamp:
+            if level.fresh and Handle.stamp(level.fresh[0]) < stamp:
                 return IdEntry(level.fresh.popleft(), WHOLE)
-            if level.returned and handle.stamp(level.returned[0].handle) < stamp:
+            if level.returned and Handle.stamp(level.returned[0].handle) < stamp:
                 return heapq.heappop(level.returned)
         return None
 
@@ -107,7 +195,7 @@ class MessageIdQueue:
                 oldest, where = IdEntry(level.fresh[0], WHOLE), level
             if level.returned and (oldest is None or level.returned[0] < oldest):
                 oldest, where = level.returned[0], level
-        if oldest is None or where is None or handle.stamp(oldest.handle) > upto:
+        if oldest is None or where is None or Handle.stamp(oldest.handle) > upto:
             return None
         if where.returned and where.returned[0] is oldest:
             return heapq.heappop(where.returned)
@@ -128,22 +216,22 @@ class MessageIdQueue:
         """Removes all entries of some partitions; returns (entry, True if delayed)."""
         dropped: list[tuple[IdEntry, bool]] = []
         for level in self.levels:
-            kept = [h for h in level.fresh if handle.partition(h) not in partitions]
+            kept = [h for h in level.fresh if Handle.partition(h) not in partitions]
             if len(kept) < len(level.fresh):
-                gone = (h for h in level.fresh if handle.partition(h) in partitions)
+                gone = (h for h in level.fresh if Handle.partition(h) in partitions)
                 dropped += [(IdEntry(h, WHOLE), False) for h in gone]
                 level.fresh = deque(kept)
-            returned = [e for e in level.returned if handle.partition(e.handle) not in partitions]
+            returned = [e for e in level.returned if Handle.partition(e.handle) not in partitions]
             if len(returned) < len(level.returned):
-                gone_parts = (e for e in level.returned if handle.partition(e.handle) in partitions)
+                gone_parts = (e for e in level.returned if Handle.partition(e.handle) in partitions)
                 dropped += [(entry, False) for entry in gone_parts]
                 heapq.heapify(returned)
                 level.returned = returned
-        late = [each for each in self._delayed if handle.partition(each[2].handle) in partitions]
+        late = [each for each in self._delayed if Handle.partition(each[2].handle) in partitions]
         if late:
             dropped += [(entry, True) for _, _, entry in late]
             self._delayed = [
-                each for each in self._delayed if handle.partition(each[2].handle) not in partitions
+                each for each in self._delayed if Handle.partition(each[2].handle) not in partitions
             ]
             heapq.heapify(self._delayed)
         return dropped

@@ -22,8 +22,8 @@ import msgspec
 from weft.dht import placement
 from weft.persistence import layout
 
-from . import handle
 from .lease_records import record_of
+from .message_id_queue import Handle
 
 if TYPE_CHECKING:
     from .queue import QueueState
@@ -33,11 +33,14 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def write_again(state: EngineState, partitions: set[int]) -> None:
-    """Schedules a rewrite of the leases of the partitions' ordered queues in this round."""
+    """Schedules a rewrite of the leases in this round, for queues whose leases are always in the
+    log."""
     for lease in state.leases.by_nonce.values():
-        partition = handle.partition(lease.batch.handle)
+        partition = Handle.partition(lease.batch.handle)
         if partition in partitions and lease.queue.settings.ordered:
             state.lent_in_order.add(lease.queue)
+        elif partition in partitions and lease.queue.records_leases:
+            state.lease_records.note(lease)
 
 
 def write(state: EngineState, queue: QueueState) -> None:

@@ -18,15 +18,34 @@ import msgspec
 
 from weft.persistence import layout
 
-from . import handle, head, hold, lease_records, ledger, message_set, publisher, stage
+from . import (
+    head,
+    hold,
+    lease_records,
+    ledger,
+    message_set,
+    ordered_multicast,
+    outbox,
+    proposal,
+    publisher,
+    stage,
+    table_rows,
+)
 from .batch import TouchedBatch
 from .cleanup import drop_ownerless, remove
-from .dedup import SLICE_US, First
-from .handle import COUNT_SHIFT, LSN_SHIFT, PARTITION_SHIFT, STAMP_BITS, STAMP_SHIFT
+from .dedup import SLICE_US, DedupEntry, First
 from .head import Head, Part
-from .push import admit, admit_all
+from .message_id_queue import (
+    COUNT_SHIFT,
+    LSN_SHIFT,
+    PARTITION_SHIFT,
+    STAMP_BITS,
+    STAMP_SHIFT,
+    Handle,
+)
+from .push import admit, admit_all, admit_copies
 from .queue import GENERATION_BITS, created_of
-from .state import DedupEntry, EngineState, PartitionRecord
+from .state import EngineState, PartitionRecord
 
 _decode_partition = msgspec.msgpack.Decoder(PartitionRecord).decode
 _decode_first = msgspec.msgpack.Decoder(First).decode
@@ -56,19 +75,23 @@ def adopt(state: EngineState, partitions: set[int]) -> None:
     gathered = _Found()
     for partition in sorted(partitions - {state.catalogue}):
         record = state.overlay.read(layout.partition(partition))
-        last = _decode_partition(record).lsn if record is not None else 0
-        state.lsns[partition] = state.lsns_aside[partition] = last
+        own = _decode_partition(record) if record is not None else PartitionRecord(1, 0)
+        state.lsns[partition] = state.lsns_aside[partition] = own.lsn
+        state.clocks.load(partition, own.clock)
+        state.last_stamp = max(state.last_stamp, own.clock)
         _dedup(state, partition)
-        for keeper in (hold, ledger, publisher, stage):
+        for keeper in (hold, ledger, outbox, publisher, stage, table_rows):
             keeper.load(state, partition)
         state.lease_records.load_ended(state, partition)
         _batches(state, partition, gathered)
+        ordered_multicast.give_up_all(state, partition)
     for (queue_id, priority), handles in gathered.fresh.items():
         if handles:
             admit_all(state, state.by_id[queue_id], priority, handles)
     for queue in state.queues.values():
         for window in queue.windows.values():
             window.expire(state.now)
+    proposal.release(state)
     if gathered.dead:
         state.jobs.append(remove(state, gathered.dead))
     for empty in [each for each in state.holds.by_key.values() if not each.pieces]:
@@ -83,7 +106,7 @@ def adopt(state: EngineState, partitions: set[int]) -> None:
 def delete_orphans(state: EngineState) -> None:
     dead: list[TouchedBatch] = []
     for partition in {
-        handle.partition(b.handle) for each in state.orphans.values() for b, _ in each
+        Handle.partition(b.handle) for each in state.orphans.values() for b, _ in each
     }:
         lease_records.discard_unknown(state, partition)
     for orphans in state.orphans.values():
@@ -91,7 +114,7 @@ def delete_orphans(state: EngineState) -> None:
             del batch.parts[part.first]
             batch.purged |= message_set.of_range(part.first, part.count)
             if batch.gone:
-                del state.touched[handle.key(batch.handle)]
+                del state.touched[Handle.key(batch.handle)]
                 dead.append(batch)
             else:
                 state.changed(batch)
@@ -107,7 +130,7 @@ def _dedup(state: EngineState, partition: int) -> None:
     for key, _ in _scan(state, layout.DEDUP, partition):
         _, expires, created, producer, batch = layout.unpack_dedup(key)
         if (owner := state.by_created.get(created)) is not None:
-            owner.window(partition, state.partitions).restore(expires, producer, batch)
+            owner.windows.of(partition, state.partitions).restore(expires, producer, batch)
         else:
             pushed = DedupEntry(partition, expires, producer, batch)
             state.stray_pushes.setdefault(created, []).append(pushed)
@@ -115,11 +138,9 @@ def _dedup(state: EngineState, partition: int) -> None:
         _, expires, created, name = layout.unpack_dedup_key(key)
         first = _decode_first(record)
         if (owner := state.by_created.get(created)) is not None:
-            owner.window(partition, state.partitions).restore_key(expires, name, first)
+            owner.windows.of(partition, state.partitions).restore_key(expires, name, first)
         else:
-            pushed = DedupEntry(
-                partition, expires, first.producer, first.batch, name, first.messages
-            )
+            pushed = DedupEntry(partition, expires, *first[:2], name, *first[2:])
             state.stray_pushes.setdefault(created, []).append(pushed)
 
 
@@ -149,10 +170,16 @@ def _batches(state: EngineState, partition: int, gathered: _Found) -> None:
         stamp, queue_id, count = found.stamp, found.queue, found.count
         if stamp > last_stamp:
             last_stamp = stamp
+        if found.proposal is not None and lsn not in lent:
+            proposal.load(state, partition, lsn, found)
+            if not found.proposal.decided:
+                continue
         horizon = horizons.get(queue_id)
         if horizon is None:
             horizon = horizons[queue_id] = _horizon(state, queue_id)
-        if stamp >= horizon:
+        if found.queues is not None:
+            _restore_names(state, partition, found)
+        elif stamp >= horizon:
             pushed = queue_id, (stamp + now - horizon) // SLICE_US, found.producer
             batches = seen.get(pushed)
             if batches is None:
@@ -160,16 +187,23 @@ def _batches(state: EngineState, partition: int, gathered: _Found) -> None:
             batches.append(found.batch)
             if found.dedup_key is not None:
                 _restore_key(state, partition, found, pushed[1])
+        if found.proposal is not None and lsn not in lent:
+            continue  # `proposal.release` lists it
         place = queue_id, found.priority, count
         kind = kinds.get(place)
         if kind is None:
-            parts = [Part(0, count, queue_id)] if queue_id in state.by_id else None
+            queue = state.by_id.get(queue_id)
+            # A batch of a grouped queue is listed under its group, which only its head has.
+            plain = queue is not None and queue.groups is None
+            parts = [Part(0, count, queue_id)] if plain else None
             kind = kinds[place] = parts, fresh.setdefault(place[:2], [])
         if lsn in lent:
             batch = TouchedBatch.load(partition, lsn, found)
             lease_records.restore(state, batch, lent.pop(lsn))
             _restore(state, batch, gathered.dead)
-        elif found.parts == kind[0] or _is_ready(state, partition, lsn, found, gathered.dead):
+        elif (found.parts == kind[0] and found.tenant is None) or _is_ready(
+            state, partition, lsn, found, gathered.dead
+        ):
             kind[1].append(
                 stamp << STAMP_SHIFT
                 | partition << PARTITION_SHIFT
@@ -181,7 +215,7 @@ def _batches(state: EngineState, partition: int, gathered: _Found) -> None:
         lease_records.discard(state, partition, records)
     state.last_stamp = last_stamp
     for (queue_id, expires, producer), batches in seen.items():
-        owner = state.by_created[created_of(queue_id)].window(partition, state.partitions)
+        owner = state.by_created[created_of(queue_id)].windows.of(partition, state.partitions)
         owner.restore_many(expires, producer, batches)
 
 
@@ -196,7 +230,7 @@ def _horizon(state: EngineState, queue_id: int) -> int:
 def _restore_key(state: EngineState, partition: int, found: Head, expires: int) -> None:
     assert found.dedup_key is not None
     first = First(found.producer, found.batch, found.count)
-    owner = state.by_created[created_of(found.queue)].window(partition, state.partitions)
+    owner = state.by_created[created_of(found.queue)].windows.of(partition, state.partitions)
     owner.restore_key(expires, found.dedup_key, first)
 
 
@@ -204,20 +238,49 @@ def _is_ready(
     state: EngineState, partition: int, lsn: int, found: Head, dead: list[TouchedBatch]
 ) -> bool:
     """Handles an unusual batch; returns True if the batch is untouched and ready after all."""
+    if found.queues is not None and _are_whole_copies(state, found):
+        state.remember(Handle.key_of(partition, lsn), found)
+        admit_copies(state, partition, lsn, found)
+        return False
     queue, parts = state.by_id.get(found.queue), found.parts
     whole = len(parts) == 1 and parts[0].count == found.count and parts[0].queue == found.queue
-    if queue is None or not whole or parts[0].deliveries or parts[0].hold:
+    if queue is None or not whole or parts[0].deliveries or parts[0].hold or (parts[0].waits > 0):
         _restore(state, TouchedBatch.load(partition, lsn, found), dead)
         return False
-    if parts[0].due > state.now:
+    if parts[0].due > state.now or queue.groups is not None or found.tenant is not None:
+        state.remember(Handle.key_of(partition, lsn), found)
         admit(state, queue, partition, lsn, found)
         return False
     return True
 
 
+def _are_whole_copies(state: EngineState, found: Head) -> bool:
+    """True for a multicast whose remaining parts are whole copies in known queues."""
+    bodies = found.bodies
+    return all(
+        part.count == bodies
+        and part.first % bodies == 0
+        and part.queue in state.by_id
+        and not part.hold
+        for part in found.parts
+    )
+
+
+def _restore_names(state: EngineState, partition: int, found: Head) -> None:
+    """Restores the name and the dedup key of a multicast for each of its destinations."""
+    name, bodies = (found.producer, found.batch, found.dedup_key), found.bodies
+    for number, queue_id in enumerate(found.destinations):
+        owner = state.by_created.get(created_of(queue_id))
+        if owner is not None:
+            window = owner.windows.of(partition, state.partitions)
+            window.add(found.stamp, *name, bodies, number * bodies)
+
+
 def _restore(state: EngineState, batch: TouchedBatch, dead: list[TouchedBatch]) -> None:
     """Restores a touched batch, or a batch of an unknown queue."""
     parts, batch.parts = batch.parts, {}
+    key = Handle.key(batch.handle)
+    state.touched[key] = batch  # before `wait`: a grouped queue looks the batch's group up
     for part in parts.values():
         queue = state.by_id.get(part.queue)
         if queue is not None:
@@ -228,11 +291,12 @@ def _restore(state: EngineState, batch: TouchedBatch, dead: list[TouchedBatch]) 
         else:
             batch.purged |= message_set.of_range(part.first, part.count)
     if batch.gone:
+        del state.touched[key]
         dead.append(batch)
         return
-    if len(batch.parts) == len(parts) and state.is_set_aside(batch):
+    if len(batch.parts) == len(parts) and batch.is_set_aside(state.by_id):
+        del state.touched[key]
         return
-    state.touched[handle.key(batch.handle)] = batch
     if len(batch.parts) < len(parts):
         state.changed(batch)
 

@@ -8,12 +8,12 @@ from weft import limits
 from weft.errors import Overloaded
 from weft.proto import wire
 
-from . import handle
 from .batch import TouchedBatch, split
+from .groups import PREFETCHED_GROUPS_MAX, GroupLot
 from .handlers import handles
 from .head import Part
 from .lease import Lease
-from .message_id_queue import WHOLE, IdEntry
+from .message_id_queue import WHOLE, Handle, IdEntry
 from .queue import WAITERS_MAX, QueueState, Waiter
 from .state import EngineState
 
@@ -24,22 +24,28 @@ RANGES_MAX: Final = 1024
 LOTS_MAX: Final = (1, 8, 64, 512, 4096)
 #: Retry interval of a timed-out pop blocked by backpressure, in microseconds.
 _DEAF_US: Final = 100_000
+_WAIT_MS_MAX: Final = limits.WAIT_MS_MAX
 
 
 @handles(wire.Pop)
 def pop(state: EngineState, request: wire.Pop, to: object) -> None:
     queue = state.queue(request.queue)
-    limits.check_range("limit", request.limit, 1, limits.POP_COUNT_MAX)
-    limits.check_range("wait_ms", request.wait_ms, 0, limits.WAIT_MS_MAX)
+    if not (0 < request.limit <= limits.POP_COUNT_MAX and 0 <= request.wait_ms <= _WAIT_MS_MAX):
+        limits.check_range("limit", request.limit, 1, limits.POP_COUNT_MAX)
+        limits.check_range("wait_ms", request.wait_ms, 0, _WAIT_MS_MAX)
     if request.lease_ms:
         limits.check_range("lease_ms", request.lease_ms, limits.LEASE_MS_MIN, limits.LEASE_MS_MAX)
     state.check_leases()
-    serve_waiters(state, queue)  # earlier pops first
+    if queue.waiters:
+        serve_waiters(state, queue)  # earlier pops first
+    if queue.buffer is not None:
+        queue.buffer.probed(found=queue.has_some, waits=request.wait_ms > 0)
     if not queue.has_some:
         if request.wait_ms:
             _wait(state, queue, request, to)
         else:
-            state.answer(to, wire.Popped([]))
+            queue.empty_pops += 1
+            state.answer(to, _nothing(state, queue))
     elif (peer := state.backpressure.blocked_peer(to)) is not None:
         _wait(state, queue, request, to)
         _pass_over(state, peer, queue)
@@ -53,10 +59,12 @@ def _wait(state: EngineState, queue: QueueState, request: wire.Pop, to: object) 
     if len(queue.waiters) >= WAITERS_MAX:
         raise Overloaded(f"{WAITERS_MAX} pops wait at {queue.name} already")
     number = state.entropy()
-    waiter = Waiter(number, queue, request, to)
+    waiter = Waiter(number, queue, request, to, state.now)
     queue.waiters.append(waiter)
     state.waiters[number] = state.waiting[to] = waiter
     state.waiter_timers.set(number, state.now + request.wait_ms * 1000)
+    if queue.limits is not None:
+        state.delay(queue)
 
 
 def serve_waiters(state: EngineState, queue: QueueState) -> None:
@@ -108,7 +116,13 @@ def give_up(state: EngineState, waiter: Waiter) -> None:
     """Answers a waiting pop with no messages: the pop timed out, or the caller is gone."""
     waiter.queue.waiters.remove(waiter)
     strike(state, waiter)
-    state.answer(waiter.to, wire.Popped([]))
+    state.answer(waiter.to, _nothing(state, waiter.queue))
+
+
+def _nothing(state: EngineState, queue: QueueState) -> wire.Popped:
+    if queue.buffer is None:
+        return wire.Popped([])
+    return wire.Popped([], probe=queue.buffer.report(queue.settings, state.now))
 
 
 def strike(state: EngineState, waiter: Waiter) -> None:
@@ -116,6 +130,8 @@ def strike(state: EngineState, waiter: Waiter) -> None:
     del state.waiters[waiter.number]
     del state.waiting[waiter.to]
     state.waiter_timers.clear(waiter.number)
+    if waiter.queue.buffer is not None:
+        waiter.queue.buffer.blocked_us += state.now - waiter.since
 
 
 def lend(state: EngineState, queue: QueueState, request: wire.Pop, to: object) -> int:
@@ -124,7 +140,12 @@ def lend(state: EngineState, queue: QueueState, request: wire.Pop, to: object) -
     lent: list[wire.Lent] = []
     frames: list[bytes] = []
     count, size, given = request.limit, limits.POP_BYTES_MAX, 0
-    while count and len(lent) < RANGES_MAX and (entry := queue.ids.take()) is not None:
+    if queue.limits is not None:
+        count = min(count, queue.limits.allowance(queue))
+    groups, take = queue.groups, queue.ids.take
+    if groups is not None:
+        take = GroupLot(groups, PREFETCHED_GROUPS_MAX if request.prefetch else 0).take
+    while count and len(lent) < RANGES_MAX and (entry := take()) is not None:
         batch, part = state.part(entry)
         if part.crashes and (most := lot_max(queue, part)):
             # The limit covers the whole answer: a crash hits all messages of the answer together.
@@ -144,7 +165,10 @@ def lend(state: EngineState, queue: QueueState, request: wire.Pop, to: object) -
         if request.prefetch and (alone or not request.handed):
             lease.handed = 0
         state.leases.add(lease, state.now + lease.lease_us)
-        if state.lease_records.partitions:
+        if groups is not None:
+            groups.lend(batch.head.group or "", batch.handle)
+            state.lease_records.note(lease)
+        elif state.lease_records.partitions or queue.settings.keep_leases:
             state.lease_records.note(lease)
         frames.append(frame)
         lent.append(_lent(batch, part, lease.nonce, lease_ms, alone))
@@ -156,8 +180,18 @@ def lend(state: EngineState, queue: QueueState, request: wire.Pop, to: object) -
     queue.delivered += given
     if queue.settings.ordered:
         state.lent_in_order.add(queue)
-    state.answer(to, wire.Popped(lent, queue.ready), frames, {one.partition for one in lent})
-    return limits.POP_BYTES_MAX - size
+    left = queue.ready if groups is None else groups.takeable
+    if queue.limits is not None:
+        queue.limits.take(queue, given)
+        left = queue.takeable
+        state.delay(queue)
+    answer = wire.Popped(lent, left)
+    if queue.buffer is not None:
+        answer = wire.Popped(lent, left, probe=queue.buffer.report(queue.settings, state.now))
+    state.answer(to, answer, frames, {one.partition for one in lent})
+    given_bytes = limits.POP_BYTES_MAX - size
+    queue.lent_bytes += given_bytes
+    return given_bytes
 
 
 def lot_max(queue: QueueState, part: Part) -> int:
@@ -174,7 +208,7 @@ def lot_max(queue: QueueState, part: Part) -> int:
 def _put_back(queue: QueueState, batch: TouchedBatch, part: Part) -> None:
     """Returns a part to its place in the queue, for the next pop."""
     batch.parts[part.first] = part
-    queue.ids.add_returned(batch.head.priority, IdEntry(batch.handle, part.first))
+    queue.ids.put_back(batch.head.priority, IdEntry(batch.handle, part.first))
 
 
 @handles(wire.Peek)
@@ -203,19 +237,19 @@ def peek(state: EngineState, request: wire.Peek, to: object) -> None:
 
 
 def _payload(state: EngineState, batch: TouchedBatch, part: Part) -> bytes:
-    key = handle.key(batch.handle)
-    if part.count == batch.head.count:
-        return state.payloads.whole(key)
-    return state.payloads.part(key, part.first, part.count)
+    bodies = batch.bodies
+    if part.count == bodies:
+        return state.payloads.whole(batch.key)
+    return state.payloads.part(batch.key, part.first % bodies, part.count)
 
 
 def _lent(
     batch: TouchedBatch, part: Part, nonce: int, lease_ms: int, alone: bool = False
 ) -> wire.Lent:
-    partition, lsn = handle.split_key(handle.key(batch.handle))
+    partition, lsn = Handle.split_key(batch.key)
     head = batch.head
     return wire.Lent(
         partition, lsn, nonce, part.first, part.count, head.producer, head.batch,
         part.deliveries + bool(nonce), head.stamp // 1000, lease_ms, head.priority, part.reason,
-        alone, part.origin, part.due // 1000,
+        alone, part.origin, part.due // 1000, head.group,
     )  # fmt: skip

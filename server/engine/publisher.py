@@ -155,7 +155,7 @@ def close_stage(state: EngineState, request: pipelines.CloseStage, to: object) -
     known = app.closed.get((request.batch, request.token))
     if known is not None and known.given_up:
         raise Fenced(
-            f"this stage of batch {request.batch} of {app.name} was given up: the batch was "
+            f"this stage of batch {request.batch} of {app.name} was discarded: the batch was "
             f"aborted, or the stage was silent for {limits.STAGE_TTL_MS} ms"
         )
     if known is None:
@@ -268,7 +268,7 @@ def _winners(app: Publisher, request: pipelines.Decide) -> list[int]:
         if (part, attempt, token) not in named:
             raise InvalidArgument(
                 f"no closed stage of batch {request.batch} of {app.name} is attempt {attempt} at "
-                f"partition {part}: it was never closed, or it was given up"
+                f"partition {part}: the stage was never closed, or was discarded"
             )
         tokens.append(token)
     return tokens

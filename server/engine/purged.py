@@ -24,7 +24,7 @@ from typing import Final
 
 import msgspec
 
-from weft.persistence import layout
+from weft.persistence import table_layout
 from weft.persistence.overlay import Overlay
 
 from . import message_set
@@ -42,7 +42,7 @@ def write(
     overlay: Overlay, now: int, partition: int, producer: int, batch: int, bits: int
 ) -> None:  # fmt: skip
     """Adds messages, as bits, to the record of a batch."""
-    key = layout.table(partition, _name(now // SLICE_US, producer, batch))
+    key = table_layout.key(partition, _name(now // SLICE_US, producer, batch))
     overlay.put(key, _encode(list(message_set.runs(bits | _read(overlay, key)))))
 
 
@@ -53,7 +53,7 @@ def take(
     taken = 0
     current = now // SLICE_US
     for number in range(max(0, current - SLICES_KEPT), current + 1):
-        key = layout.table(partition, _name(number, producer, batch))
+        key = table_layout.key(partition, _name(number, producer, batch))
         found = _read(overlay, key)
         if not found & wanted:
             continue
@@ -68,8 +68,8 @@ def take(
 def expired(overlay: Overlay, now: int, partition: int) -> Iterator[bytes]:
     """The keys of records older than `SLICES_KEPT`."""
     first_kept = max(0, now // SLICE_US - SLICES_KEPT)
-    stop = layout.table(partition, f"{PREFIX}{first_kept:04x}")
-    for key, _ in overlay.scan(layout.table(partition, PREFIX), stop):
+    stop = table_layout.key(partition, f"{PREFIX}{first_kept:04x}")
+    for key, _ in overlay.scan(table_layout.key(partition, PREFIX), stop):
         yield key
 
 

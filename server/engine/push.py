@@ -16,15 +16,17 @@ from typing import Final, NamedTuple
 from weft import limits
 from weft.dht import placement
 from weft.errors import InvalidArgument, QueueFull, TooLarge, WeftError
-from weft.ids import BATCH_BITS, PRODUCER_BITS
+from weft.ids import BATCH_BITS, PRODUCER_BITS, partition_of
 from weft.persistence import layout
+from weft.persistence.store import Change
 from weft.proto import uniform_batch, wire
 
-from . import handle, head
-from .dedup import DedupWindow
+from . import group_push as groups
+from . import head
+from .dedup import DedupWindow, First
 from .handlers import handles
 from .head import Head, Part
-from .message_id_queue import WHOLE, IdEntry
+from .message_id_queue import WHOLE, Handle, IdEntry
 from .queue import QueueState
 from .state import EngineState
 
@@ -33,6 +35,11 @@ _BATCH_MAX: Final = (1 << BATCH_BITS) - 1
 #: From this average body size on, check bodies through views instead of copies: a view of a body
 #: costs more than a copy of a hundred bytes, and as much as a copy of a thousand.
 _VIEW_BYTES: Final = 4 * limits.KIB
+#: Makes a named tuple without the call of its own constructor.
+_new: Final = tuple.__new__
+
+
+AnyPush = wire.Push | wire.Multicast | wire.PushTopic
 
 
 class Placed(NamedTuple):
@@ -46,23 +53,36 @@ class Placed(NamedTuple):
     payload: bytes
 
 
-@handles(wire.Push)
+class SinglePush(NamedTuple):
+    """A round consisting of one push."""
+
+    changes: list[Change]
+    answer: wire.Pushed
+    placed: Placed
+
+
+@handles(wire.Push, wire.PushGroup, wire.PushTenant)
 def push(
     state: EngineState, request: wire.Push, payload: bytes, to: object, durability: str
 ) -> None:
-    queue, partition, window = _where(state, request, payload)
-    first = _first(window, request)
-    if first is not None:
+    queue, partition, window = where(state, request, payload)
+    found = first(window, request)
+    if found is not None:
         queue.duplicates += 1
         # The first push may be uncommitted: the duplicate's answer waits for the same commit.
-        state.answer(to, wire.Pushed(partition, *first, True, durability), (), {partition})
+        kind = queue.settings.kind
+        known = wire.Pushed(partition, *found[:3], True, durability, found.first, kind)
+        state.answer(to, known, (), {partition})
         return
     index_push(state, place(state, queue, partition, window, request, payload))
-    state.answer(to, answer(request, partition, durability), (), {partition})
+    state.answer(to, answer(queue, request, partition, durability), (), {partition})
 
 
-def answer(request: wire.Push, partition: int, durability: str) -> wire.Pushed:
-    return wire.Pushed(partition, request.producer, request.batch, request.count, False, durability)
+def answer(queue: QueueState, request: wire.Push, partition: int, durability: str) -> wire.Pushed:
+    return wire.Pushed(
+        partition, request.producer, request.batch, request.count, False, durability,
+        kind=queue.settings.kind,
+    )  # fmt: skip
 
 
 def place_single_push(state: EngineState, request: wire.Push, payload: bytes) -> Placed | None:
@@ -71,19 +91,24 @@ def place_single_push(state: EngineState, request: wire.Push, payload: bytes) ->
     Returns None for any other push, and for an invalid push: `push` then raises the error.
     """
     try:
-        queue, partition, window = _where(state, request, payload)
-        if queue.waiters or _first(window, request) is not None:
+        queue, partition, window = where(state, request, payload)
+        if queue.waiters or first(window, request) is not None:
             return None
         return place(state, queue, partition, window, request, payload)
     except WeftError:
         return None
 
 
-def _where(
+def where(
     state: EngineState, request: wire.Push, payload: bytes
 ) -> tuple[QueueState, int, DedupWindow]:
     queue = state.queue(request.queue)
     check_batch(request, payload)
+    if queue.groups is not None or type(request) is wire.PushGroup:
+        partition = groups.place_of(queue.name, queue.settings, request, state.partitions)
+        return queue, partition, queue.windows.of(partition, state.partitions)
+    if type(request) is wire.PushTenant:
+        check_tenant(queue, request.tenant)
     dedup_key, ordered = request.dedup_key, queue.settings.ordered
     if ordered and (request.delay_ms or request.priority):
         raise InvalidArgument(f"{queue.name} is ordered: it has neither delays nor priorities")
@@ -92,8 +117,8 @@ def _where(
             queue.name, ordered, request.producer, request.batch, dedup_key, state.partitions
         )
     else:
-        partition = placement.of_batch(request.producer, request.batch, state.partitions)
-    return queue, partition, queue.window(partition, state.partitions)
+        partition = partition_of(request.producer, request.batch, state.partitions)
+    return queue, partition, queue.windows.of(partition, state.partitions)
 
 
 def place(
@@ -103,30 +128,39 @@ def place(
     window: DedupWindow,
     request: wire.Push,
     payload: bytes,
+    decided: bool = False,
 ) -> Placed:
-    check_room(state, queue, request)
+    """`decided`: a commit has checked the limits, and other pushes may have come since."""
+    if not decided:
+        check_room(state, queue, request)
+        if queue.buffer is not None:
+            queue.buffer.admit(queue.name, queue.settings, queue.ready, request)
     stamp, lsn, queue_id, count = state.stamp(), state.next_lsn(partition), queue.id, request.count
     due = stamp + request.delay_ms * 1000 if request.delay_ms else 0
     new = Head(
         queue_id, request.producer, request.batch, count, len(payload), stamp,
         request.priority, request.dedup_key, [Part(0, count, queue_id, 0, due)],
+        request.group if type(request) is wire.PushGroup else None,
+        None, request.tenant if type(request) is wire.PushTenant else None,
     )  # fmt: skip
     state.overlay.put_records(layout.batch_records(partition, lsn, head.encode(new), payload))
-    return Placed(queue, window, partition, lsn, new, payload)
+    return _new(Placed, (queue, window, partition, lsn, new, payload))
 
 
 def index_push(state: EngineState, placed: Placed) -> None:
     queue, window, partition, lsn, new, payload = placed
-    key = handle.key_of(partition, lsn)
+    key = Handle.key_of(partition, lsn)
     state.payloads.add(key, payload)
     state.remember(key, new)
     window.add(new.stamp, new.producer, new.batch, new.dedup_key, new.count)
     admit(state, queue, partition, lsn, new)
     queue.pushed += new.count
+    if queue.buffer is not None:
+        queue.buffer.produced(new.count, state.now)
 
 
-def check_room(state: EngineState, queue: QueueState, request: wire.Push) -> None:
-    """Checks a valid batch against the limits of the node and the queue."""
+def check_room(state: EngineState, queue: QueueState, request: AnyPush, count: int = 0) -> None:
+    """Checks a valid batch, or `count` messages of it, against the limits of node and queue."""
     settings = queue.settings
     kept_ms, most = settings.retention_ms, settings.max_messages
     if kept_ms and request.delay_ms >= kept_ms:
@@ -140,14 +174,16 @@ def check_room(state: EngineState, queue: QueueState, request: wire.Push) -> Non
         return
     # A node's share may be less than one batch, so an empty queue gets the whole limit.
     share = state.share(most) if queue.messages else most
-    if queue.messages + request.count > share:
-        where = "" if share == most else " on this node, which has its share of them"
-        raise QueueFull(f"{queue.name} holds {queue.messages} messages of {share} allowed{where}")
+    if queue.messages + (count or request.count) > share:
+        where = "" if share == most else " on this node, its share of max_messages"
+        raise QueueFull(f"{queue.name} has {queue.messages} messages of at most {share}{where}")
 
 
 def admit(state: EngineState, queue: QueueState, partition: int, lsn: int, new: Head) -> None:
     """Lists an untouched batch as ready or delayed, after a push or a restart."""
-    batch_handle = handle.pack(new.stamp, partition, lsn, new.count, new.size)
+    batch_handle = Handle.pack(new.stamp, partition, lsn, new.count, new.size)
+    if new.tenant is not None:
+        queue.see_tenant(state.describe)
     queue.bytes += new.size
     if new.parts[0].due > state.now:
         queue.delayed += new.count
@@ -159,27 +195,44 @@ def admit(state: EngineState, queue: QueueState, partition: int, lsn: int, new: 
         state.ready_queues[queue.id] = queue
 
 
+def admit_copies(state: EngineState, partition: int, lsn: int, new: Head) -> None:
+    """Lists the whole copies of an untouched multicast, after the push or a restart."""
+    batch_handle = Handle.pack(new.stamp, partition, lsn, new.bodies, new.size)
+    by_id, ready_queues, size, priority = state.by_id, state.ready_queues, new.size, new.priority
+    for part in new.parts:
+        queue, entry = by_id[part.queue], _new(IdEntry, (batch_handle, part.first))
+        queue.bytes += size
+        if part.due > state.now:
+            queue.delayed += part.count
+            queue.ids.add_delayed(part.due, priority, entry)
+            state.delay(queue)
+        else:
+            queue.ready += part.count
+            queue.ids.add_returned(priority, entry)
+            ready_queues[queue.id] = queue
+
+
 def admit_all(state: EngineState, queue: QueueState, priority: int, handles: list[int]) -> None:
     """Lists untouched ready batches, after a restart."""
     state.ready_queues[queue.id] = queue
-    count, size = handle.totals(handles)
+    count, size = Handle.totals(handles)
     queue.ready += count
     queue.bytes += size
     queue.ids.add_all_fresh(priority, handles)
 
 
-def _first(window: DedupWindow, request: wire.Push) -> tuple[int, int, int] | None:
-    """(producer, batch, count) of the first push, if the request is a duplicate."""
+def first(window: DedupWindow, request: wire.Push) -> First | None:
+    """The first push, if the request is a duplicate."""
     if request.dedup_key is not None:
         found = window.first(request.dedup_key)
         if found is not None:
-            return found.producer, found.batch, found.messages
+            return found
     if window.has(request.producer, request.batch):
-        return request.producer, request.batch, request.count
+        return First(request.producer, request.batch, request.count)
     return None
 
 
-def check_batch(request: wire.Push, payload: bytes) -> None:
+def check_batch(request: AnyPush, payload: bytes) -> None:
     """Validates a batch, regardless of the queue's state."""
     if not (0 <= request.producer <= _PRODUCER_MAX and 0 <= request.batch <= _BATCH_MAX):
         limits.check_range("producer", request.producer, 0, _PRODUCER_MAX)
@@ -202,20 +255,29 @@ def check_batch(request: wire.Push, payload: bytes) -> None:
         raise TooLarge(f"a batch has at most {limits.BATCH_COUNT_MAX} messages, not {count}")
 
 
+def check_tenant(queue: QueueState, tenant: str) -> None:
+    limits.check_range("tenant bytes", len(tenant.encode()), 1, limits.TENANT_BYTES_MAX)
+    if queue.settings.ordered:
+        raise InvalidArgument(
+            f"{queue.name} is ordered: its one sequence cannot be divided by tenants. Push without "
+            "a tenant, or to a queue that is not ordered"
+        )
+
+
 def _check_payload(payload: bytes, size: int, count: int) -> int:
     """Decodes a payload and returns its number of messages; `count` is the claimed number."""
     large = size >= _VIEW_BYTES * count
     try:
         columns = (wire.decode_payload_views if large else wire.decode_payload)(payload)
     except wire.MALFORMED as error:
-        raise InvalidArgument(f"the batch's payload is not as the protocol says: {error}") from None
+        raise InvalidArgument(f"the batch's payload violates the protocol: {error}") from None
     plain = columns.headers is None and columns.keys is None
     if not plain or size > limits.BODY_BYTES_MAX:
         _check_columns(columns, size)
     return len(columns.bodies)
 
 
-def _check_options(request: wire.Push) -> None:
+def _check_options(request: AnyPush) -> None:
     limits.check_range("delay_ms", request.delay_ms, 0, limits.DELAY_MS_MAX)
     limits.check_range("priority", request.priority, 0, limits.PRIORITY_MAX)
     if request.dedup_key is not None:

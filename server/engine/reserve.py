@@ -16,13 +16,13 @@ from weft.errors import InvalidArgument, ReservationLost
 from weft.persistence import layout
 from weft.proto import pipelines, wire
 
-from . import handle, head, message_set
+from . import head, message_set
 from . import hold as holds
 from .batch import set_aside, split
 from .handlers import handles
 from .head import Head, Part
 from .hold import Hold, HoldRecord
-from .message_id_queue import WHOLE, IdEntry
+from .message_id_queue import WHOLE, Handle, IdEntry
 from .pop import RANGES_MAX
 from .queue import QueueState
 from .state import EngineState
@@ -46,7 +46,7 @@ def survey(state: EngineState, request: pipelines.Survey, to: object) -> None:
         pass
     if queue.has_some:
         for level in queue.ids.levels:
-            fresh = ((h, handle.count(h), handle.size(h)) for h in level.fresh)
+            fresh = ((h, Handle.count(h), Handle.size(h)) for h in level.fresh)
             returned = (_extent(state, entry) for entry in sorted(level.returned))
             for entries, length in ((fresh, len(level.fresh)), (returned, len(level.returned))):
                 end = _bins(entries, length, request, bins)
@@ -71,7 +71,7 @@ def _left_marked(state: EngineState, queue: QueueState, request: pipelines.Surve
 def _extent(state: EngineState, entry: IdEntry) -> tuple[int, int, int]:
     """(handle, messages, bytes) of an entry."""
     if entry.first == WHOLE:
-        return entry.handle, handle.count(entry.handle), handle.size(entry.handle)
+        return entry.handle, Handle.count(entry.handle), Handle.size(entry.handle)
     batch = state.touch(entry.handle)
     count = batch.parts[entry.first].count
     return entry.handle, count, batch.share(entry.first, count)
@@ -92,8 +92,8 @@ def _bins(
         weight += one_size
         full = count * BINS >= most or weight * BINS >= most_bytes
         if full or number == length:
-            last = handle.stamp(batch_handle)
-            bins.append(pipelines.Bin(handle.stamp(first), last, in_bin, count, weight))
+            last = Handle.stamp(batch_handle)
+            bins.append(pipelines.Bin(Handle.stamp(first), last, in_bin, count, weight))
             messages += count
             size += weight
             in_bin = count = weight = 0
@@ -113,7 +113,7 @@ class _Marking:
         self._oldest: dict[int, int] = {}
 
     def hold(self, batch_handle: int) -> Hold:
-        partition = handle.partition(batch_handle)
+        partition = Handle.partition(batch_handle)
         found = self._holds.get(partition)
         if found is None:
             request, state = self._request, self._state
@@ -122,20 +122,20 @@ class _Marking:
                 state.now,
             )  # fmt: skip
             found = self._holds[partition] = holds.make(state, partition, record)
-            self._oldest[partition] = handle.stamp(batch_handle)
+            self._oldest[partition] = Handle.stamp(batch_handle)
         return found
 
     def take(self, entry: IdEntry, count: int) -> tuple[int, int]:
         """Holds up to `count` messages of an entry; returns the (messages, bytes) held."""
         state, queue = self._state, self._queue
         hold = self.hold(entry.handle)
-        key = handle.key(entry.handle)
+        key = Handle.key(entry.handle)
         whole = entry.first == WHOLE and key not in state.touched
-        if whole and handle.count(entry.handle) <= count:  # the usual case; creates no TouchedBatch
+        if whole and Handle.count(entry.handle) <= count:  # the usual case; creates no TouchedBatch
             found = state.head_of(key)
             part = set_aside(found.parts[0], hold.id)
-            state.overlay.put(layout.head(*handle.split_key(key)), head.encode(_with(found, part)))
-            size = handle.size(entry.handle)
+            state.overlay.put(layout.head(*Handle.split_key(key)), head.encode(_with(found, part)))
+            size = Handle.size(entry.handle)
         else:
             batch, part = state.part(entry)
             if part.count > count:
@@ -163,7 +163,7 @@ class _Marking:
 def _with(found: Head, part: Part) -> Head:
     return Head(
         found.queue, found.producer, found.batch, found.count, found.size, found.stamp,
-        found.priority, found.dedup_key, [part],
+        found.priority, found.dedup_key, [part], found.group, found.queues, found.tenant,
     )  # fmt: skip
 
 
@@ -232,11 +232,11 @@ def read_reserved(state: EngineState, request: pipelines.ReadReserved, to: objec
 
 def _whole(state: EngineState, partition: int, number: int, messages: int) -> Hold:
     """The hold, with exactly the number of messages in the reservation."""
-    hold = state.holds.by_key.get(handle.key_of(partition, number))
+    hold = state.holds.by_key.get(Handle.key_of(partition, number))
     if hold is None or hold.ending or hold.messages != messages:
         raise ReservationLost(
-            "what was reserved is not there any more: it was acked, given back to the queue "
-            "(its subscription was released, deleted or silent for its ttl), or purged"
+            "the reserved messages no longer exist: they were acked, purged, or returned to the "
+            "queue (the subscription was released, deleted or silent for ttl_ms)"
         )
     return hold
 
@@ -244,9 +244,9 @@ def _whole(state: EngineState, partition: int, number: int, messages: int) -> Ho
 def _ranges(state: EngineState, hold: Hold, start: int) -> Generator[tuple[wire.Lent, bytes]]:
     """The ranges of a hold from the `start`-th message on, with the payload of each range."""
     for batch_handle, skip in hold.places(start):
-        key = handle.key(batch_handle)
+        key = Handle.key(batch_handle)
         found = state.look(key)
-        partition, lsn = handle.split_key(key)
+        partition, lsn = Handle.split_key(key)
         for part in found.parts:
             if part.hold != hold.id:
                 continue
@@ -259,21 +259,22 @@ def _ranges(state: EngineState, hold: Hold, start: int) -> Generator[tuple[wire.
                 partition, lsn, 0, first, count, found.producer, found.batch,
                 part.deliveries + 1, found.stamp // 1000, 0, found.priority, part.reason,
             )  # fmt: skip
-            whole = count == found.count
+            bodies, payloads = found.bodies, state.payloads
+            whole = count == bodies
             yield (
                 lent,
-                (state.payloads.whole(key) if whole else state.payloads.part(key, first, count)),
+                payloads.whole(key) if whole else payloads.part(key, first % bodies, count),
             )
 
 
 def _cut(state: EngineState, one: wire.Lent, count: int) -> tuple[wire.Lent, bytes]:
     """The first `count` messages of a range."""
-    key = handle.key_of(one.partition, one.lsn)
+    key = Handle.key_of(one.partition, one.lsn)
     lent = wire.Lent(
         one.partition, one.lsn, 0, one.first, count, one.producer, one.batch, one.deliveries,
         one.pushed_ms, 0, one.priority, one.reason,
     )  # fmt: skip
-    return lent, state.payloads.part(key, one.first, count)
+    return lent, state.payloads.part(key, one.first % state.look(key).bodies, count)
 
 
 @handles(pipelines.Finish)
@@ -281,7 +282,7 @@ def finish(state: EngineState, request: pipelines.Finish, to: object) -> None:
     found = [
         hold
         for partition, number in request.holds
-        if (hold := state.holds.by_key.get(handle.key_of(partition, number))) is not None
+        if (hold := state.holds.by_key.get(Handle.key_of(partition, number))) is not None
     ]
     rests_on = {partition for partition, _ in request.holds}
     if any(hold.record.staged for hold in found):

@@ -18,11 +18,13 @@ from weft.dht import placement
 from weft.persistence import layout
 from weft.proto import pipelines, wire
 
-from . import handle, head
+from . import group_push as groups
+from . import head
 from . import hold as holds
 from .handlers import handles
 from .head import Head, Part
 from .hold import Hold, HoldRecord
+from .message_id_queue import Handle
 from .publisher import already, check_numbers
 from .push import admit, check_batch, check_room
 from .queue import QueueState
@@ -64,6 +66,7 @@ def stage(
     state: EngineState, request: pipelines.StageBatch, payload: bytes, to: object, durability: str
 ) -> None:
     queue = state.queue(request.queue)
+    groups.refuse(queue.name, queue.settings, "a stage")
     limits.check_name("an app", request.app)
     check_numbers(request.batch, request.part, request.attempt)
     limits.check_range("token", request.token, 1, limits.NUMBER_MAX)
@@ -116,7 +119,7 @@ def _store(
     )
     state.overlay.put(layout.head(partition, lsn), head.encode(new))
     state.overlay.put(layout.body(partition, lsn), payload)
-    batch_handle = handle.pack(stamp, partition, lsn, push.count, len(payload))
+    batch_handle = Handle.pack(stamp, partition, lsn, push.count, len(payload))
     holds.keep(queue, hold, batch_handle, (1 << push.count) - 1, len(payload))
     hold.names.add((push.producer, push.batch))
 
@@ -156,8 +159,8 @@ def _reveal(state: EngineState, queue: QueueState, winners: list[Hold]) -> None:
     """Publishes the batches of the winners as pushed now: by part, in the order of staging."""
     batches = sorted((hold.record.part, each) for hold in winners for each in hold.pieces)
     for _, batch_handle in batches:
-        key = handle.key(batch_handle)
-        partition, lsn = handle.split_key(key)
+        key = Handle.key(batch_handle)
+        partition, lsn = Handle.split_key(key)
         staged = state.head_of(key)
         assert len(staged.parts) == 1, "a staged batch is in one hold"
         new = Head(
@@ -166,7 +169,7 @@ def _reveal(state: EngineState, queue: QueueState, winners: list[Hold]) -> None:
         )  # fmt: skip
         state.overlay.put(layout.head(partition, lsn), head.encode(new))
         state.remember(key, new)
-        window = queue.window(partition, state.partitions)
+        window = queue.windows.of(partition, state.partitions)
         window.add(new.stamp, new.producer, new.batch, None, new.count)
         admit(state, queue, partition, lsn, new)
     for hold in winners:

@@ -13,35 +13,45 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from weft.errors import Overloaded, QueueNotFound, StorageFull, StoreDamaged
+from weft.errors import Overloaded, QueueNotFound, StorageFull, StoreDamaged, TopicNotFound
 from weft.persistence import layout
 from weft.persistence.overlay import Overlay
 from weft.persistence.store import Change, StoreReader
 from weft.proto import wire
 
-from . import handle, head, hold, ordered_leases, purged
+from . import head, hold, ordered_leases, parent_counts
 from .backpressure import Backpressure, NoBackpressure
-from .batch import TouchedBatch
-from .dedup import First, expiry_slice
+from .batch import TouchedBatch, write_touched
+from .channels import Channels
+from .dedup import DedupEntry
 from .head import Head, Part
 from .hold import AppKey, Holds
 from .lease import Leases
 from .lease_records import LeaseRecords
-from .message_id_queue import WHOLE, IdEntry
-from .payloads import Payloads
-from .queue import QueueState, Waiter, created_of
+from .message_id_queue import WHOLE, Handle, IdEntry
+from .parent_counts import WaitingBatches
+from .partition_clock import PartitionClocks
+from .proposal import Proposals
+from .queue import QueueState, Waiter
+from .queue_limits import ClusterPart
+from .table_state import TableState
 from .timers import Timers
 
 if TYPE_CHECKING:
     from .ledger import LedgerKey, SubscriptionLedger
     from .publisher import Publisher
     from .stage import FenceKey
+    from .topic import TopicState
 
 #: Cached heads of recent pushes: a pop soon after the push reads nothing from the store.
 _RECENT_MAX: Final = 8192
 #: Lsns reserved by one write of the partition's record; pushes using a reserved lsn do not write
 #: the record. A new primary of the partition continues after the last reserved lsn.
 LSNS_AHEAD: Final = 1024
+#: Batches cached as columns: one per consumer popping a batch in small parts.
+_COLUMNS_MAX: Final = 16
+#: Makes a named tuple without the call of its own constructor.
+_new: Final = tuple.__new__
 
 
 class Answered(NamedTuple):
@@ -56,22 +66,66 @@ class Answered(NamedTuple):
     sure: bool = False
 
 
-class DedupEntry(NamedTuple):
-    """A push in the dedup window, until its time slice expires."""
-
-    partition: int
-    expires: int
-    producer: int
-    batch: int
-    key: str | None = None
-    messages: int = 0
-
-
 class PartitionRecord(msgspec.Struct, array_like=True, frozen=True):
     """A partition's own state: no lsn above `lsn` was assigned. (`epoch` is unused.)"""
 
     epoch: int
     lsn: int
+    #: No timestamp or sequence number of a multicast was above this one (``partition_clock``).
+    clock: int = 0
+
+
+class Payloads:
+    """Payload cache: a consumer with no lag causes no disk read. Beyond `bytes_max` the oldest
+    payloads are evicted, and read from the store when a pop needs them. A pop of a whole batch gets
+    the stored bytes. The first pop of a part decodes the batch into columns, and the cache keeps
+    the columns while consumers pop the rest of the batch."""
+
+    def __init__(self, load: Callable[[int], bytes], bytes_max: int) -> None:
+        self._load = load
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._whole: OrderedDict[int, bytes] = OrderedDict()
+        self._columns: OrderedDict[int, wire.Payload] = OrderedDict()
+
+    def add(self, key: int, payload: bytes) -> None:
+        self._whole[key] = payload
+        self._bytes += len(payload)
+        while self._bytes > self._bytes_max:
+            self._bytes -= len(self._whole.popitem(last=False)[1])
+
+    def drop(self, key: int) -> None:
+        payload = self._whole.pop(key, None)
+        if payload is not None:
+            self._bytes -= len(payload)
+        self._columns.pop(key, None)
+
+    def drop_partitions(self, partitions: set[int]) -> None:
+        """Drops all batches of some partitions."""
+        for key in [key for key in self._whole if Handle.split_key(key)[0] in partitions]:
+            self._bytes -= len(self._whole.pop(key))
+        for key in [key for key in self._columns if Handle.split_key(key)[0] in partitions]:
+            del self._columns[key]
+
+    def whole(self, key: int) -> bytes:
+        payload = self._whole.get(key)
+        return self._load(key) if payload is None else payload
+
+    def part(self, key: int, first: int, count: int) -> bytes:
+        """The encoded payload of a range of a batch."""
+        columns = self._columns.get(key)
+        if columns is None:
+            columns = self._columns[key] = wire.decode_payload(self.whole(key))
+            if len(self._columns) > _COLUMNS_MAX:
+                self._columns.popitem(last=False)
+        stop = first + count
+        return wire.encode(
+            wire.Payload(
+                columns.bodies[first:stop],
+                columns.headers and columns.headers[first:stop],
+                columns.keys and columns.keys[first:stop],
+            )
+        )
 
 
 class EngineState:
@@ -80,34 +134,40 @@ class EngineState:
     ) -> None:
         self.overlay = Overlay(store)
         self.partitions = partitions
-        #: 63 random bits, for nonces.
-        self.entropy = entropy
+        self.entropy = entropy  # 63 random bits, for nonces
         self.now = 0
         self.last_stamp = 0
         self.full = False
         #: The partitions led by this node; memory holds only their contents.
         self.led: set[int] = set()
         self.lsns = [0] * partitions
-        #: The last lsn reserved by each partition's record.
-        self.lsns_aside = [0] * partitions
+        self.lsns_aside = [0] * partitions  # the last lsn reserved by each partition's record
+        self.clocks = PartitionClocks(partitions)
         self.queues: dict[str, QueueState] = {}
+        self.cluster_part = ClusterPart(self)
         self.by_id: dict[int, QueueState] = {}
+        self.stochastic: dict[str, QueueState] = {}  # among `queues`; always the same object
         self.by_created: dict[int, QueueState] = {}
+        self.topics: dict[str, TopicState] = {}
+        #: Features of the cluster that every member knows, by name.
+        self.features: set[str] = set()
         #: Purged or deleted queues whose messages a sweep job is still removing.
         self.dying: list[QueueState] = []
-        #: Number of running jobs which remove batches found dead by recovery.
-        self.removing = 0
-        #: Batches of unknown queues, by queue id: either the queue is deleted, or the queue's
-        #: record has not arrived yet.
+        #: The messages of task graphs that no pop gets yet.
+        self.waiting_batches = WaitingBatches()
+        self.removing = 0  # running jobs which remove batches found dead by recovery
+        #: Batches of unknown queues, by id: deleted, or the queue's record has not arrived yet.
         self.orphans: dict[int, list[tuple[TouchedBatch, Part]]] = {}
         #: Dedup entries of queues unknown to this node, by `created`.
         self.stray_pushes: dict[int, list[DedupEntry]] = {}
         self.touched: dict[int, TouchedBatch] = {}
         self.recent: OrderedDict[int, Head] = OrderedDict()
         self.payloads = Payloads(self._load_payload, cache_bytes)
+        self.table = TableState(partitions)
         self.leases = Leases()
         self.lease_records = LeaseRecords()
         self.holds = Holds()
+        self.proposals = Proposals()
         self.ledgers: dict[LedgerKey, SubscriptionLedger] = {}
         self.apps: dict[AppKey, Publisher] = {}
         #: The last batch of an app revealed on a partition.
@@ -115,25 +175,29 @@ class EngineState:
         #: Ledgers and apps with decisions not yet carried out on all partitions.
         self.owing: set[LedgerKey] = set()
         self.publishing: set[AppKey] = set()
+        self.channels = Channels()
         #: Unknown queues (`created`) of subscriptions or apps: deleted, or not received yet.
         self.ownerless: set[int] = set()
         self.waiters: dict[int, Waiter] = {}
         self.waiting: dict[object, Waiter] = {}  # the same, by caller
         self.waiter_timers = Timers()
+        self.rooms: dict[int, QueueState] = {}  # with producers that wait for room, or kept room
         self.backpressure: Backpressure = NoBackpressure()
         #: Queues with ready messages for pops deferred by backpressure, by connection, in order.
         self.deferred: dict[int, dict[str, None]] = {}
         self.delay_timers = Timers()  # by queue id
         #: Long-running jobs; the engine runs one step of each per round.
         self.jobs: deque[Generator[None]] = deque()
-        # State of one round:
+        self.expiring: set[int] = set()  # queues (`created`) with `expire_idle_ms`
+        self._begin_round()
+
+    def _begin_round(self) -> None:
+        """The state of one round."""
         self.answers: list[Answered] = []
         self.dirty: dict[int, TouchedBatch] = {}
-        self.grown: set[int] = set()  # partitions with no reserved lsns left
-        #: Queues which may have messages for waiting pops.
-        self.ready_queues: dict[int, QueueState] = {}
-        #: Queues with ready messages left after the waiting pops of this node were served.
-        self.became_ready: set[str] = set()
+        self.grown: set[int] = set()  # partitions with no reserved lsns, or clock, left
+        self.ready_queues: dict[int, QueueState] = {}  # may have messages for waiting pops
+        self.became_ready: set[str] = set()  # have messages left after these pops were served
         self.lent_in_order: set[QueueState] = set()  # ordered queues with changed leases
         self.barriers: set[int] = set()  # partitions read; this node must still lead them
 
@@ -141,8 +205,9 @@ class EngineState:
 
     def stamp(self) -> int:
         """A unique time in microseconds, greater than every earlier stamp of this node."""
-        self.last_stamp = max(self.now, self.last_stamp + 1)
-        return self.last_stamp
+        last = self.last_stamp + 1
+        self.last_stamp = last = last if last > self.now else self.now
+        return last
 
     @property
     def catalogue(self) -> int:
@@ -163,7 +228,7 @@ class EngineState:
     # --- the store ------------------------------------------------------------------------
 
     def _load_payload(self, key: int) -> bytes:
-        place = layout.body(*handle.split_key(key))
+        place = layout.body(*Handle.split_key(key))
         data = self.overlay.read_bytes(place)
         if data is None:
             raise StoreDamaged(f"{self.overlay.path} has lost the payload under key {place.hex()}")
@@ -173,11 +238,21 @@ class EngineState:
 
     def queue(self, name: str) -> QueueState:
         found = self.queues.get(name)
+        if found is None and name in self.topics:
+            raise QueueNotFound(
+                f"{name} is a topic, not a queue: push to it with `weft topic push {name}`, or "
+                f"client.topic({name!r}).push in Python; messages come from its queues"
+            )
         if found is None:
             raise QueueNotFound(
-                f"there is no queue {name[:100]!r}: create it first (weft queue create)"
+                f"the queue {name[:100]!r} does not exist: create it first (weft queue create)"
             )
         return found
+
+    def topic(self, name: str) -> TopicState:
+        if name not in self.topics:
+            raise TopicNotFound(f"the topic {name[:100]!r} does not exist (weft topic create)")
+        return self.topics[name]
 
     # --- batches --------------------------------------------------------------------------
 
@@ -190,11 +265,14 @@ class EngineState:
         found = self.recent.pop(key, None)
         if found is not None:
             return found
-        place = layout.head(*handle.split_key(key))
+        return head.decode(self._read_head(key))
+
+    def _read_head(self, key: int) -> bytes | memoryview:
+        place = layout.head(*Handle.split_key(key))
         data = self.overlay.read(place)
         if data is None:
             raise StoreDamaged(f"{self.overlay.path} has lost the head under key {place.hex()}")
-        return head.decode(data)
+        return data
 
     def look(self, key: int) -> Head:
         """Like `head_of`, but for reading only: the head stays cached."""
@@ -207,7 +285,7 @@ class EngineState:
 
     def touch(self, batch_handle: int) -> TouchedBatch:
         """The batch of a handle, loaded into memory."""
-        key = handle.key(batch_handle)
+        key = Handle.key(batch_handle)
         batch = self.touched.get(key)
         if batch is None:
             batch = self.touched[key] = TouchedBatch(batch_handle, self.head_of(key))
@@ -218,9 +296,17 @@ class EngineState:
         batch = self.touch(entry.handle)
         return batch, batch.parts.pop(0 if entry.first == WHOLE else entry.first)
 
+    def describe(self, entry: IdEntry) -> tuple[str, int]:
+        """The group or the tenant, and the number of messages, of an entry."""
+        key = Handle.key(entry.handle)
+        if (batch := self.touched.get(key)) is not None:
+            return batch.head.label, batch.parts[max(0, entry.first)].count
+        found = self.recent.get(key) or head.decode(self._read_head(key))
+        return found.label, found.bodies
+
     def changed(self, batch: TouchedBatch) -> None:
         """Marks a batch dirty: `take_writes` writes the head, or deletes an empty batch."""
-        self.dirty[handle.key(batch.handle)] = batch
+        self.dirty[batch.key] = batch
 
     def wait(self, queue: QueueState, batch: TouchedBatch, part: Part) -> None:
         """Lists a part in the queue as ready or delayed, or adds a held part to its hold."""
@@ -228,7 +314,12 @@ class EngineState:
         if part.hold:
             hold.attach(self, queue, batch, part)
             return
+        if part.waits > 0:
+            parent_counts.attach(self, queue, batch, part)
+            return
         entry = IdEntry(batch.handle, part.first)
+        if batch.head.tenant is not None:
+            queue.see_tenant(self.describe)
         queue.bytes += batch.share(part.first, part.count)
         if part.due > self.now:
             queue.delayed += part.count
@@ -240,51 +331,12 @@ class EngineState:
             self.ready_queues[queue.id] = queue
 
     def delay(self, queue: QueueState) -> None:
-        """Sets the queue's timer to the due time of its next delayed part."""
+        """Sets the queue's timer: its next delayed part is due, or its limits admit more."""
         due = queue.ids.next_due()
+        if queue.limits is not None:
+            due = min(filter(None, (due, queue.limits.next_us(queue))), default=None)
         if due is not None:
             self.delay_timers.set(queue.id, due)
-
-    def _write_batch(self, key: int, batch: TouchedBatch) -> None:
-        partition, lsn = handle.split_key(key)
-        if batch.purged:
-            name = batch.head.producer, batch.head.batch
-            purged.write(self.overlay, self.now, partition, *name, batch.purged)
-            batch.purged = 0
-        if not batch.gone:
-            self.overlay.put(layout.head(partition, lsn), head.encode(batch.stored()))
-            if self.is_set_aside(batch):
-                self.touched.pop(key, None)
-            return
-        self.touched.pop(key, None)
-        self.payloads.drop(key)
-        self.overlay.delete(layout.head(partition, lsn))
-        self.overlay.delete(layout.body(partition, lsn))
-        self._write_dedup_record(partition, batch.head)
-
-    def is_set_aside(self, batch: TouchedBatch) -> bool:
-        """True if holds have all messages of the batch, so only the holds refer to the batch."""
-        return not batch.leases and all(
-            part.hold and part.queue in self.by_id for part in batch.parts.values()
-        )
-
-    def _write_dedup_record(self, partition: int, dead: Head) -> None:
-        """Records a removed batch until its dedup window ends."""
-        created = created_of(dead.queue)
-        queue = self.by_created.get(created)
-        window_ms = queue.settings.dedup_window_ms if queue is not None else 0
-        if not window_ms:
-            return
-        expires = expiry_slice(dead.stamp, window_ms)
-        if expires < expiry_slice(self.now, 0):
-            return
-        self.overlay.put(layout.dedup(partition, expires, created, dead.producer, dead.batch), b"")
-        if dead.dedup_key is not None:
-            first = First(dead.producer, dead.batch, dead.count)
-            self.overlay.put(
-                layout.dedup_key(partition, expires, created, dead.dedup_key),
-                msgspec.msgpack.encode(first),
-            )
 
     # --- the round ------------------------------------------------------------------------
 
@@ -297,18 +349,19 @@ class EngineState:
         *,
         sure: bool = False,
     ) -> None:
-        self.answers.append(Answered(to, answer, payload, rests_on, sure))
+        self.answers.append(_new(Answered, (to, answer, payload, rests_on, sure)))
 
     def take_writes(self) -> list[Change]:
         """All changes of this round, to be written atomically."""
         for key, batch in self.dirty.items():
-            self._write_batch(key, batch)
+            write_touched(self, key, batch)
         self.dirty.clear()
         for queue in self.lent_in_order:
             ordered_leases.write(self, queue)
         self.lent_in_order.clear()
-        if self.lease_records.dirty:
-            self.lease_records.write(self)
+        records = self.lease_records
+        if records.changed or records.ended or records.backlog:
+            records.write(self)
         if self.grown:
             self._set_lsns_aside()
         return self.overlay.take()
@@ -316,7 +369,9 @@ class EngineState:
     def _set_lsns_aside(self) -> None:
         for partition in self.grown:
             last = self.lsns_aside[partition] = self.lsns[partition] + LSNS_AHEAD - 1
-            record = PartitionRecord(1, last)
+            # Zero without a multicast to several partitions: most partitions have no clock.
+            clock = self.clocks.reserve(partition) if self.clocks.values[partition] else 0
+            record = PartitionRecord(1, last, clock)
             self.overlay.put(layout.partition(partition), msgspec.msgpack.encode(record))
         self.grown.clear()
 
@@ -333,4 +388,6 @@ class EngineState:
     def check_leases(self) -> None:
         most = self.leases.most
         if len(self.leases.by_nonce) >= most:
-            raise Overloaded(f"{most} leases are out on this node: ack some, or pop less at once")
+            raise Overloaded(
+                f"this node has the maximum of {most} leases: ack messages, or pop fewer at once"
+            )

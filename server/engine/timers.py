@@ -8,14 +8,21 @@ live timers, even when every timer is long and nearly all are cleared early (as 
 from __future__ import annotations
 
 import heapq
+from typing import Final
 
 _SLACK = 256
+
+
+#: Later than every timer.
+NEVER: Final = 1 << 62
 
 
 class Timers:
     def __init__(self) -> None:
         self._when: dict[int, int] = {}
         self._heap: list[tuple[int, int]] = []
+        #: No timer is due before this time; a stale entry may make it too early.
+        self.earliest = NEVER
 
     def __len__(self) -> int:
         return len(self._when)
@@ -26,6 +33,8 @@ class Timers:
         self._when[key] = when
         if before is None or when < before:
             heapq.heappush(self._heap, (when, key))
+            if when < self.earliest:
+                self.earliest = when
             if len(self._heap) > 2 * len(self._when) + _SLACK:
                 self._heap = [(due, name) for name, due in self._when.items()]
                 heapq.heapify(self._heap)
@@ -44,10 +53,12 @@ class Timers:
             due, key = heap[0]
             when = self._when.get(key)
             if when == due:
+                self.earliest = due
                 return due
             heapq.heappop(heap)
             if when is not None:  # the timer was reset to a later time
                 heapq.heappush(heap, (when, key))
+        self.earliest = NEVER
         return None
 
     def fire(self, now: int, limit: int) -> list[int]:
@@ -64,4 +75,5 @@ class Timers:
                 due.append(key)
             else:  # the timer was reset to a later time
                 heapq.heappush(heap, (when, key))
+        self.earliest = heap[0][0] if heap else NEVER
         return due

@@ -1,9 +1,9 @@
 """Client calls in the node's thread, from admission to answer.
 
-A call comes from the ZMTP edge (an `EdgeCaller`) or from another thread through the inbox (a
-ticket). Admission checks quotas, remembers the call for the audit log, and answers requests that
-concern the driver alone. Each call is answered once. The messages of an answer that no caller takes
-go back to their queue.
+A call comes from a ZMTP connection (an `EdgeCaller`), or from gRPC or another thread (a ticket).
+Admission checks quotas, remembers the call for the audit log, and answers requests that concern the
+driver alone. Each call is answered once. The messages of an answer that no caller takes go back to
+their queue.
 """
 
 from __future__ import annotations
@@ -13,12 +13,15 @@ from typing import Final
 
 from weft.errors import WeftError
 from weft.proto import wire
+from weft.proto.verb import Quota
+from weft.proto.verbs import requests_where
 from weft.server.core.node_core import NodeCore
-from weft.server.edges.edge import EdgeCaller
+from weft.server.core.request_router import SHORT_ROUND
+from weft.server.edges.edge import EdgeCaller, Received
 from weft.server.edges.response_budget import ResponseBudget
 from weft.server.edges.zmtp_edge import ZmtpEdge
 from weft.server.engine.state import Answered
-from weft.server.security.audit import Audit, audited
+from weft.server.security.audit import AUDITED, Audit, audited
 from weft.server.security.caller import Caller
 from weft.server.security.quota import Quotas
 
@@ -33,8 +36,14 @@ _CANCELLED_MAX: Final = 1024
 _FAILED: Final = wire.Failure(
     "UNAVAILABLE", "the node has failed: this may or may not have been done", True
 )
+_SHORT_ROUND: Final = SHORT_ROUND - AUDITED
+#: Its requests that count against a quota.
+_LIMITED: Final = _SHORT_ROUND & requests_where(lambda verb: verb.quota is Quota.PUSHES)
 _GONE: Final = wire.Failure("CANCELLED", "the caller did not wait for the answer", False)
 _STOPPING: Final = wire.Failure("SHUTTING_DOWN", "the node is stopping", True)
+
+#: A caller, its request, the payload, and the caller's identity.
+AdmittedRequest = tuple[object, wire.AnyRequest, Sequence[bytes], Caller]
 
 
 class ClientCalls:
@@ -48,6 +57,7 @@ class ClientCalls:
         status: Callable[[], wire.StatusInfo],
     ) -> None:
         self._node_core = node_core
+        self.engine = node_core.engine
         self._edge = edge
         self._response_budget = response_budget
         self._quotas = quotas
@@ -69,7 +79,10 @@ class ClientCalls:
         if self._audit is not None and audited(request):
             self._audited[to] = who, request
         try:
-            self._quotas.check(request, payload, who.principal, engine.queues, node_core.now)
+            self._quotas.check(
+                request, payload, who.principal, engine.queues, node_core.now,
+                engine.destinations.count,
+            )  # fmt: skip
         except WeftError as error:
             engine.answer(to, wire.Failure(error.code, error.message, error.retriable))
             return
@@ -86,13 +99,17 @@ class ClientCalls:
             node_core.handle(request, payload, to, plain=plain)
 
     def handle_queued(self, call: QueuedCall) -> None:
-        """Handles a call, or a cancellation, that another thread submitted."""
+        """Handles a call, or a cancellation, of gRPC or of another thread."""
         if call.request is None:
             self._cancel(call.ticket)
             return
+        self.register(call)
+        self.handle(call.request, call.payload, call.ticket, call.who, plain=True)
+
+    def register(self, call: QueuedCall) -> None:
+        """Remembers the caller of a request that runs now or later."""
         assert call.on_answer is not None
         self._on_answer[call.ticket] = call.on_answer
-        self.handle(call.request, call.payload, call.ticket, call.who, plain=True)
 
     def _cancel(self, ticket: int) -> None:
         if (found := self._audited.pop(ticket, None)) is not None:
@@ -105,17 +122,24 @@ class ClientCalls:
             if len(self._cancelled) > _CANCELLED_MAX:
                 del self._cancelled[next(iter(self._cancelled))]
 
-    def answer(self, answered: Answered) -> bool:
-        """Answers a call. False if no caller took the answer and its messages were given back."""
+    def answer(self, answered: Answered, *, soon: bool = False) -> bool:
+        """Answers a call; `soon`: at the next flush of the edge.
+
+        False if no caller took the answer and its messages were given back.
+        """
         to, answer, payload = answered[:3]
         if self._audited and (found := self._audited.pop(to, None)) is not None:
             assert self._audit is not None
             self._audit.done(*found, answer)
         if isinstance(to, EdgeCaller):
-            self._response_budget.told(to)
-            sent = self._edge.send(to, answer, payload)
+            if self._response_budget.promised:
+                self._response_budget.told(to)
+            edge = self._edge
+            sent = edge.send_soon(to, answer, payload) if soon else edge.send(to, answer, payload)
         else:
             assert isinstance(to, int)
+            if self._response_budget.promised:
+                self._response_budget.told(to)
             on_answer = self._on_answer.pop(to, None) or self._cancelled.pop(to, None)
             sent = on_answer is not None
             if on_answer is not None:
@@ -125,14 +149,32 @@ class ClientCalls:
             return False
         return True
 
-    def limits_push(self, who: Caller) -> bool:
-        """True if a quota applies to the pushes of this caller."""
-        principal = who.principal
-        return self._quotas.limits_pushes or (
-            principal is not None and bool(principal.limits.on_pushes)
-        )
+    def short_round(
+        self, received: Sequence[Received], queued: Sequence[QueuedCall]
+    ) -> Sequence[AdmittedRequest] | None:
+        """All requests of a round, if they may go straight to the engine: nothing is logged, no
+        quota applies, and no call is cancelled. The answers of queued calls find their callers."""
+        if self.stopping:
+            return None
+        requests: list[AdmittedRequest] = [*received]
+        for ticket, asked, payload, on_answer, who in queued:
+            if asked is None or on_answer is None:
+                return None
+            requests.append((ticket, asked, payload, who))
+            self._on_answer[ticket] = on_answer
+        limited = self._quotas.limits_pushes
+        for _, request, _, who in requests:
+            kind = type(request)
+            if kind not in _SHORT_ROUND:
+                return None
+            if kind in _LIMITED and (
+                limited or ((known := who.principal) is not None and known.limits.on_pushes)
+            ):
+                return None
+        return requests
 
     def fail_all(self) -> None:
-        """The node has ended: answers the calls of other threads that have no answer yet."""
-        for on_answer in self._on_answer.values():
+        """The node has ended: answers the calls of gRPC and of other threads without an answer."""
+        waiting, self._on_answer = self._on_answer, {}
+        for on_answer in waiting.values():
             on_answer(_FAILED, ())

@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable
 from typing import Final, Protocol, runtime_checkable
 
+from weft.dht.core import Core
 from weft.errors import (
     ConnectionLost,
     InvalidArgument,
@@ -158,6 +159,14 @@ class ClusterJoin:
             witness=self._config.witness,
             peer_version=PEER_VERSION,
             data_key=data_key(self._directory.keys).public,
+            knows_groups=True,
+            knows_commits=True,
+            knows_multicast=True,
+            knows_stochastic=True,
+            zone=self._config.zone,
+            knows_limits=True,
+            knows_graphs=True,
+            knows_ordered_multicast=True,
         )
 
     def _join(self, seeds: Seeds, node: Newcomer, me: pb.JoinRequest, wait: Wait) -> None:
@@ -204,6 +213,16 @@ class ClusterJoin:
 
 class _Ended(Exception):
     """The node is stopping."""
+
+
+def check_not_lost(core: Core) -> None:
+    """Raises UsageError if an operator has declared this node lost: it must not serve."""
+    if core.is_lost:
+        raise UsageError(
+            f"node {core.node} was declared lost by `weft cluster recover`, and the cluster goes "
+            "on without it. Its data is kept as it was. To use this machine again, start with an "
+            "empty --data and --join: it joins as a new node"
+        )
 
 
 def refusal_of(request: wire.Join) -> wire.Failure | None:

@@ -18,6 +18,7 @@ from weft.limits import MIB
 from weft.persistence import layout
 from weft.persistence.leveldb_database import WRITE_BUFFER_BYTES
 from weft.persistence.store import Store
+from weft.server.core.node_core import NodeCore
 from weft.server.observability.log import fields
 
 log = logging.getLogger(__name__)
@@ -72,3 +73,12 @@ class Compaction:
         except StorageError as error:
             # The store is closed, or has failed: then the node's next write reports the failure.
             log.warning("compaction ended early", extra=fields(error=str(error)))
+
+
+def live_bytes(node_core: NodeCore, store: Store) -> int:
+    """The estimated size of a store without garbage."""
+    if not node_core.leads:
+        return store.size_bytes()
+    led = sum(each.bytes for each in node_core.engine.queues.values())
+    # A followed replica is about as large as a led one.
+    return led * node_core.holds // node_core.leads

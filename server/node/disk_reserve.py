@@ -40,19 +40,18 @@ class DiskReserve:
         # Without a reserve there is nothing to look ahead for.
         self._least_bytes = reserve_bytes + (ahead_bytes if reserve_bytes else 0)
         self.free_bytes = free_bytes()
-        self._look_at = 0
-        self._written = 0
+        #: The next check is due at this time, or past this number of bytes written since the last.
+        self.look_at = 0
+        self.unseen_bytes_max = reserve_bytes // 4
+        self.written_bytes = 0
         self.full = self.free_bytes < self._least_bytes
         #: The node refuses pushes while fewer bytes are free.
         self.limit_bytes = self._limit_bytes()
 
-    def written(self, size: int) -> None:
-        self._written += size
-
     def look(self, now: int) -> bool:
         """Checks the disk when due; True if the reserve is reached."""
-        if now >= self._look_at or self._written > self.reserve_bytes // 4:
-            self._look_at, self._written = now + _LOOK_US, 0
+        if now >= self.look_at or self.written_bytes > self.unseen_bytes_max:
+            self.look_at, self.written_bytes = now + _LOOK_US, 0
             self.free_bytes = self._free_bytes()
             full = self.free_bytes < self._limit_bytes()
             if full != self.full:

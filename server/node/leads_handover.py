@@ -12,7 +12,7 @@ from typing import Final
 from weft.dht.rebalancer import Handover
 from weft.server.core.node_core import NodeCore
 
-from .clock import Clock
+from .poller import Clock
 
 #: Time for the handover, and the part of it in which the node waits for learners to catch up: after
 #: that, the node only hands over its leads.

@@ -14,9 +14,9 @@ from weft.server.observability import cluster_stats
 from weft.server.observability.node_stats import Labels, NodeStats, of_queues
 
 from . import process_usage
-from .clock import Clock
-from .committer import Committer
 from .disk_reserve import DiskReserve
+from .poller import Clock
+from .round import Committer
 
 
 class NodeStatus:
@@ -75,8 +75,8 @@ class NodeStatus:
             process_usage.resident_bytes(),
             self._peers.messages,
             self._peers.bytes,
-            remote_pop.searches,
-            remote_pop.hops,
+            remote_pop.searches + remote_pop.probing.searches,
+            remote_pop.hops + remote_pop.probing.hops,
             remote_pop.prefetched.stolen,
             self._clock.now_us() // 1000,
             self._peers.pings,
@@ -84,4 +84,6 @@ class NodeStatus:
             disk.full,
             disk.limit_bytes,
             sorted(self._node_core.core.full_peers),
+            self._node_core.engine.commits.undelivered,
+            self._node_core.engine.commits.dropped,
         )

@@ -39,7 +39,7 @@ _OPTIONS: Final = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_pro
 
 class Seeds:
     def __init__(self, addresses: Sequence[Address], introduction: Introduction) -> None:
-        assert addresses, "somebody must be asked"
+        assert addresses, "a joining node needs the address of a member"
         self._introduction = introduction
         self._addresses = [str(address) for address in addresses]
         self._call: grpc.Future[Any] | None = None

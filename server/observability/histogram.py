@@ -7,6 +7,8 @@ differ by one observation, which is exact enough for a dashboard.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
+from functools import partial
 from typing import Final
 
 #: Upper bounds in seconds: from an fsync into a disk's own cache to a failing disk.
@@ -14,17 +16,27 @@ BOUNDS_S: Final = (
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05,
     0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
 )  # fmt: skip
+_place: Final = partial(bisect_left, BOUNDS_S)
 
 
 class Histogram:
-    __slots__ = ("_counts", "_sum_s")
+    __slots__ = ("_counts", "_sum_s", "recent")
 
     def __init__(self) -> None:
         self._counts = [0] * (len(BOUNDS_S) + 1)
         self._sum_s = 0.0
+        #: Durations to count later (`count`), where even a search would delay a request.
+        self.recent: list[float] = []
+
+    def count(self) -> None:
+        """Observes the recent durations. The observing thread calls this about once a second."""
+        recent, self.recent = self.recent, []
+        for place, count in Counter(map(_place, recent)).items():
+            self._counts[place] += count
+        self._sum_s += sum(recent)
 
     def observe(self, seconds: float) -> None:
-        self._counts[bisect_left(BOUNDS_S, seconds)] += 1
+        self._counts[_place(seconds)] += 1
         self._sum_s += seconds
 
     @property

@@ -83,25 +83,29 @@ class Sum:
     """Stats of many queues, added up as those of one."""
 
     def __init__(self) -> None:
-        self._counts = [0] * 11
+        self._counts = [0] * 12
         self._oldest = 0
+        self._charged_us = self._charged_total_us = 0
 
     def add(self, queues: list[QueueState]) -> None:
         for queue in queues:
             each = (
                 queue.ready, queue.leased, queue.delayed, queue.bytes, queue.pushed,
                 queue.delivered, queue.acked, queue.dead_lettered, queue.expired_leases,
-                queue.duplicates, len(queue.waiters),
+                queue.duplicates, len(queue.waiters), queue.waiting,
             )  # fmt: skip
             self._counts = list(map(add, self._counts, each))
+            self._charged_us += queue.charged_us
+            self._charged_total_us = max(self._charged_total_us, queue.charged_total_us)
             if oldest := queue.ids.oldest():
                 self._oldest = min(self._oldest or oldest, oldest)
 
     def info(self, now: int) -> wire.QueueInfo:
         ready, leased, delayed, size, pushed, delivered, acked, dead, *others = self._counts
-        expired, duplicates, waiting = others
+        expired, duplicates, waiters, waiting = others
         oldest_ms = max(0, now - self._oldest) // 1000 if self._oldest else 0
         return wire.QueueInfo(
             OTHER, Settings(), ready, leased, delayed, size, oldest_ms, pushed, delivered, acked,
-            dead, expired, duplicates, waiting,
+            dead, expired, duplicates, waiters, waiting=waiting,
+            charged_us=self._charged_us, charged_total_us=self._charged_total_us,
         )  # fmt: skip

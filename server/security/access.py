@@ -8,10 +8,11 @@ forgotten.
 
 | permission | lets                                                                    |
 |------------|-------------------------------------------------------------------------|
-| push       | push to the queue                                                       |
+| push       | push to the queue, or to the topic; a multicast needs it for each queue  |
 |            | (stage, publish and abort are pushes)                                   |
 | consume    | pop, peek, ack, nack, extend and cancel; subscriptions                  |
-| admin      | create, update, delete, purge and redrive the queue, back it up and     |
+| admin      | create, delete, bind and unbind the topic; a bind needs it for the queue |
+|            | too; create, update, delete, purge and redrive the queue, back it up and |
 |            | restore it; release and delete subscriptions; with ``*`` the whole      |
 |            | cluster, join and leave                                                 |
 | watch      | list queues and read the stats, of names that the pattern covers        |
@@ -113,6 +114,8 @@ def allow(principal: Principal, verb: type[wire.Request], name: str) -> bool:
             return any(grant.permission != "table" and grant.names(name) for grant in grants)
         case Permission.LISTING:
             return any(g.permission in ("watch", "admin") and g.covers(name) for g in grants)
+        case Permission.TABLE_PREFIX:
+            return any(grant.permission == "table" and grant.covers(name) for grant in grants)
         case Permission.OPERATOR:
             return any(grant.permission == "admin" and grant.pattern == "*" for grant in grants)
         case needs:
@@ -148,14 +151,23 @@ class Access:
         return principal
 
     def _check(self, principal: Principal, request: wire.AnyRequest) -> None:
+        if isinstance(request, wire.Commit | wire.Move):
+            for effect in _effects(request):
+                self._check(principal, effect)
+            return
         # Only a consumer of the queue learns that a node has no messages left.
         as_consumer = isinstance(request, wire.Where) and request.fallen
         verb = wire.Pop if as_consumer else type(request)
-        for name in _names(request):
+        if isinstance(request, wire.WatchKeys) and request.exact:
+            verb = wire.Lookup  # a watch of one key needs the grant of that key only
+        names = _names(request)
+        if len(names) > 1 and any(_grants_all(verb, grant) for grant in principal.grants):
+            return
+        for name in names:
             if not allow(principal, verb, name):
                 raise PermissionDenied(
-                    f"{principal.name} may not {verb.__name__} {name[:100]!r}: ask for a token "
-                    "with such a grant (weft token create)"
+                    f"{principal.name} may not {verb.__name__} {name[:100]!r}: use a token with "
+                    "this grant (weft token create)"
                 )
 
     def whose(self, token: str) -> Principal | None:
@@ -166,7 +178,9 @@ class Access:
         """Checks a reader of the stats of all queues."""
         principal = self._known(token)
         if not allow(principal, wire.ListQueues, ""):
-            raise PermissionDenied(f"{principal.name} may not read the figures: grant it watch:*")
+            raise PermissionDenied(
+                f"{principal.name} may not read the metrics: use a token with the grant watch:*"
+            )
 
     def _known(self, token: str) -> Principal:
         principal = self._tokens.principal(token) if token else None
@@ -175,16 +189,42 @@ class Access:
         return principal
 
 
+def _grants_all(verb: type[wire.Request], grant: Grant) -> bool:
+    """True if the grant covers every name, so that no name of a batch needs a look."""
+    return grant.pattern == "*" and grant.permission == VERBS[verb].permission.value
+
+
 def _unknown(token: str) -> Unauthenticated:
     if not token:
-        return Unauthenticated("this node wants a token: connect with token=, or WEFT_TOKEN")
-    return Unauthenticated("the token is unknown, revoked or expired: ask for another")
+        return Unauthenticated("this node requires a token: connect with token=, or WEFT_TOKEN")
+    return Unauthenticated("the token is unknown, revoked or expired: create another token")
+
+
+def _effects(request: wire.Commit | wire.Move) -> list[wire.AnyRequest]:
+    """The requests with the effects of a commit: one for each queue acked or pushed to, and one for
+    each key. A move is an ack in one queue and a push to another."""
+    if isinstance(request, wire.Move):
+        return [wire.Ack(request.queue, []), wire.Room(request.to, 0, 0, 0)]
+    acked = {each.queue: wire.Ack(each.queue, []) for each in request.acks}
+    pushed: dict[str, wire.AnyRequest] = {each.push.queue: each.push for each in request.pushes}
+    if isinstance(request, wire.CommitGraph):  # who may push to a queue may release its messages
+        for each in request.arrivals:
+            pushed.setdefault(each.queue, wire.PushWaiting(each.queue, 0, 0, 0))
+    return [*acked.values(), *pushed.values(), *request.writes]
 
 
 def _names(request: wire.AnyRequest) -> list[str]:
     """The names that a request concerns; a dead-letter queue counts, since messages move there."""
-    if isinstance(request, wire.ListQueues):
+    if isinstance(request, wire.ListQueues | wire.ListTopics | wire.ScanKeys | wire.WatchKeys):
         return [request.prefix]
+    keys: list[str] | None = getattr(request, "keys", None)
+    if keys is not None:
+        return keys
+    if isinstance(request, wire.Multicast):
+        return request.queues
+    topic: str | None = getattr(request, "topic", None)
+    if topic is not None:
+        return [topic, request.queue] if isinstance(request, wire.Bind) else [topic]
     name = getattr(request, "queue", None)
     names = [getattr(request, "key", "") if name is None else name]
     if isinstance(request, wire.CreateQueue):

@@ -47,12 +47,12 @@ REFUSED_PER_SECOND_MAX: Final = 20
 _ON_CHARACTERS_MAX: Final = 200
 
 #: Verbs that are logged on success, too.
-_AUDITED: Final = requests_where(lambda verb: verb.audited)
+AUDITED: Final = requests_where(lambda verb: verb.audited)
 
 
 def audited(request: wire.AnyRequest) -> bool:
     """True if the request is logged. Called for every request: mostly one look-up decides."""
-    if type(request) not in _AUDITED:
+    if type(request) not in AUDITED:
         return False
     # Of a backup and of a restore the first request alone; of a recovery, not the report.
     if isinstance(request, wire.Snapshot):
@@ -104,8 +104,11 @@ class Audit:
         self, who: str, where: str, request: wire.AnyRequest, result: str, detail: str
     ) -> None:
         on = next(
-            (getattr(request, n) for n in ("queue", "key", "node") if hasattr(request, n)), ""
+            (getattr(request, n) for n in ("topic", "queue", "key", "node") if hasattr(request, n)),
+            "",
         )
+        if isinstance(request, wire.Commit):
+            on = ", ".join(dict.fromkeys(_named(request)))
         line = msgspec.json.encode(
             {
                 "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -144,6 +147,14 @@ class Audit:
             older = self._path if number == 1 else _numbered(self._path, number - 1)
             if older.exists():
                 older.replace(_numbered(self._path, number))
+
+
+def _named(request: wire.Commit) -> list[str]:
+    """The queues and keys of a commit."""
+    queues = [each.queue for each in request.acks] + [each.push.queue for each in request.pushes]
+    if isinstance(request, wire.CommitGraph):
+        queues += [each.queue for each in request.arrivals]
+    return queues + [write.key for write in request.writes]
 
 
 def _numbered(path: Path, number: int) -> Path:

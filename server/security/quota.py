@@ -17,7 +17,7 @@ any size passes, and later pushes are refused until the excess is refilled.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from weft import limits
@@ -33,6 +33,7 @@ from .token_file import TOKENS_MAX
 
 _SECOND_US: Final = 1_000_000
 _PUSHES: Final = requests_where(lambda verb: verb.quota is Quota.PUSHES)
+_MULTICASTS: Final = (wire.Multicast, wire.PushTopic)
 _MAKE_QUEUES: Final = requests_where(lambda verb: verb.quota is Quota.QUEUES)
 #: The bytes of all queues are summed up at most this often.
 _SUM_US: Final = 100_000
@@ -77,14 +78,21 @@ class Quotas:
         principal: Principal | None,
         queues: Mapping[str, QueueState],
         now: int,
+        copies: Callable[[wire.AnyRequest], int] = lambda request: 1,
     ) -> None:
-        """Raises the error of an exceeded quota; nothing was done then."""
+        """Raises the error of an exceeded quota; nothing was done then.
+
+        `copies`: the destinations of a multicast, each of which counts.
+        """
         kind = type(request)
         if kind in _PUSHES:
             if not self.limits_pushes and (principal is None or not principal.limits.on_pushes):
                 return
-            count: int = request.count  # type: ignore[attr-defined]
-            self._push(count, sum(map(len, payload)), principal, queues, now)
+            count, size = _pushed(request, payload)
+            if kind in _MULTICASTS:
+                count *= max(1, copies(request))
+            if count:
+                self._push(count, size, principal, queues, now)
         elif kind in _MAKE_QUEUES:
             self._create(_new_queues(request), principal, queues)
 
@@ -96,12 +104,11 @@ class Quotas:
         queues: Mapping[str, QueueState],
         now: int,
     ) -> None:
-        count = max(1, min(count, limits.BATCH_COUNT_MAX))  # not checked yet
         meters: list[tuple[Meter, int]] = []
         if self._rate is not None:
             if not self._rate.has_some(now):
                 raise RateLimited(
-                    f"this node takes {self._rate_max} messages a second (push_rate_max)"
+                    f"this node accepts {self._rate_max} messages a second (push_rate_max)"
                 )
             meters.append((self._rate, count))
         for what, amount in (("rate", count), ("bytes_rate", size)) if principal else ():
@@ -118,8 +125,8 @@ class Quotas:
             meters.append((meter, amount))
         if self._bytes_max and self._sum(queues, now) + size > self._bytes_max:
             raise StorageFull(
-                f"this node's queues hold {self._held} bytes of {self._bytes_max} (bytes_max): ack "
-                "or purge something"
+                f"this node's queues have {self._held} bytes of {self._bytes_max} (bytes_max): ack "
+                "or purge messages"
             )
         for meter, amount in meters:
             meter.take(amount)
@@ -148,7 +155,7 @@ class Quotas:
             return
         if len(queues) + len(new) > self._queues_max:
             raise QuotaExceeded(
-                f"there are {len(queues)} queues of {self._queues_max} allowed (queues_max)"
+                f"the cluster has {len(queues)} of at most {self._queues_max} queues (queues_max)"
             )
         if principal is None or not principal.limits.queues:
             return
@@ -156,9 +163,21 @@ class Quotas:
         own = sum(any(g.names(name) for g in _admin(principal)) for name in queues)
         if own + len(new) > most:
             raise QuotaExceeded(
-                f"{principal.name} may have {most} queues (its queues), and there are {own} with "
-                "such names"
+                f"{principal.name} may have at most {most} queues (limit `queues` of the token), "
+                f"and has {own}"
             )
+
+
+def _pushed(request: wire.AnyRequest, payload: Sequence[bytes]) -> tuple[int, int]:
+    """The messages and bytes that a request pushes; a node has not checked the numbers yet."""
+    if isinstance(request, wire.Commit):
+        counts = (_bounded(each.push.count) for each in request.pushes)
+        return sum(counts), sum(len(each.payload) for each in request.pushes)
+    return _bounded(request.count), sum(map(len, payload))  # type: ignore[attr-defined]
+
+
+def _bounded(count: int) -> int:
+    return max(1, min(count, limits.BATCH_COUNT_MAX))
 
 
 def _new_queues(request: wire.AnyRequest) -> set[str]:

@@ -62,6 +62,11 @@ class Certificates:
 
         return grpc.dynamic_ssl_server_credentials(given, fetch, bool(self._config.client_ca))
 
+    def grpc_context(self) -> ssl.SSLContext:
+        """The context for a new connection of the node's own gRPC server."""
+        self.look()
+        return self._grpc
+
     def look(self) -> None:
         """Reloads the files if they have changed."""
         now = time.monotonic()
@@ -87,20 +92,33 @@ class Certificates:
         cert, key = _read("tls_cert", config.tls_cert), _read("tls_key", config.tls_key)
         authority = _authority(*config.client_ca) if config.client_ca else None
         try:
-            trial = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            trial.load_cert_chain(config.tls_cert, config.tls_key)
+            grpc_context = _grpc_context(config, authority)
             self.http.load_cert_chain(config.tls_cert, config.tls_key)
         except (ssl.SSLError, OSError) as error:
             raise InvalidArgument(
                 f"tls_cert {config.tls_cert} and tls_key {config.tls_key} are not a certificate "
                 f"and its key in PEM form: {getattr(error, 'reason', None) or error}"
             ) from None
+        self._grpc = grpc_context
         return grpc.ssl_server_certificate_configuration([(key, cert)], authority)
 
     def _stamped(self) -> list[tuple[int, int, int]]:
         config = self._config
         names = (config.tls_cert, config.tls_key, config.tls_client_ca or config.tls_ca)
         return [_stamp(name) for name in names if name]
+
+
+def _grpc_context(config: Config, authority: bytes | None) -> ssl.SSLContext:
+    """A new context for each reload: an authority that was removed from its file must be gone."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
+    context.set_alpn_protocols(["h2"])
+    context.load_cert_chain(config.tls_cert, config.tls_key)
+    if authority is not None:
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(cadata=authority.decode("ascii", "replace"))
+    return context
 
 
 def _stamp(path: str) -> tuple[int, int, int]:

@@ -26,9 +26,9 @@ _file = click.option(
     envvar="WEFT_TOKENS",
     show_envvar=True,
     required=True,
-    help="The node's setting `tokens`.",
+    help="Path of the token file: the node's setting `tokens`.",
 )
-_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, errors too.")
+_json = click.option("--json", "as_json", is_flag=True, help="Print output and errors as JSON.")
 
 
 def _wants_json(given: bool) -> bool:
@@ -38,9 +38,13 @@ def _wants_json(given: bool) -> bool:
 
 @click.group
 def token() -> None:
-    """Make, list and revoke tokens, in the file that a node reads.
+    """Create, list and revoke tokens in the token file of a node.
 
-    A node reads the file again by itself, within a second or two.
+    A running node reloads the file within two seconds.
+
+    \b
+    Example:
+      weft token create shop --grant 'push:orders.*' --file tokens.json
     """
 
 
@@ -52,12 +56,18 @@ def token() -> None:
     multiple=True,
     required=True,
     metavar="PERMISSION:PATTERN",
-    help=f"What it may do, and to which names: {', '.join(PERMISSIONS)}; * stands for anything.",
+    help="A permission for the names that match a pattern, * for any text; repeatable. "
+    f"Permissions: {', '.join(PERMISSIONS)}.",
 )
-@click.option("--expires", default="90d", show_default=True, help="As 30m, 12h or 90d; or never.")
-@click.option("--rate", default=0, help="Messages it may push in a second, to each node.")
-@click.option("--bytes-rate", default=0, help="Bytes of messages, likewise.")
-@click.option("--queues", default=0, help="Queues there may be with names that it administers.")
+@click.option(
+    "--expires",
+    default="90d",
+    show_default=True,
+    help="Validity in minutes, hours or days (30m, 12h, 90d), or never.",
+)
+@click.option("--rate", default=0, help="Maximum messages pushed per second, to each node; 0: any.")
+@click.option("--bytes-rate", default=0, help="Maximum bytes pushed per second, to each node.")
+@click.option("--queues", default=0, help="Maximum number of queues that the token administers.")
 @_file
 @_json
 def create(
@@ -70,7 +80,7 @@ def create(
     file: Path,
     as_json: bool,
 ) -> None:
-    """Make a token and print it: it is kept nowhere else.
+    """Create a token and print the secret, which is stored nowhere else.
 
     \b
     Examples:
@@ -91,7 +101,12 @@ def create(
 @_file
 @_json
 def list_(file: Path, as_json: bool) -> None:
-    """List the tokens: never their secrets, which are not kept."""
+    """List the tokens, without their secrets, which are not stored.
+
+    \b
+    Example:
+      weft token list --file tokens.json
+    """
     found = sorted(token_file.read(file), key=lambda entry: (entry.name, entry.created))
     if _wants_json(as_json):
         click.echo(json.dumps([shown(entry) for entry in found], indent=2))
@@ -110,7 +125,12 @@ def list_(file: Path, as_json: bool) -> None:
 @_file
 @_json
 def revoke(which: str, file: Path, as_json: bool) -> None:
-    """Take tokens out of the file; nodes refuse them within a second or two."""
+    """Remove tokens from the file; nodes refuse them within two seconds.
+
+    \b
+    Example:
+      weft token revoke shop --file tokens.json
+    """
     gone = token_file.revoke(file, which)
     if _wants_json(as_json):
         click.echo(json.dumps([shown(entry) for entry in gone], indent=2))
@@ -125,7 +145,7 @@ def expiry(text: str, now: float) -> int:
         return 0
     span = _SPAN.fullmatch(text)
     if span is None:
-        raise InvalidArgument(f"--expires is as 30m, 12h or 90d, or never, not {text[:100]!r}")
+        raise InvalidArgument(f"--expires takes 30m, 12h, 90d or never, not {text[:100]!r}")
     return int(now) + int(span[1]) * _UNITS_S[span[2]]
 
 

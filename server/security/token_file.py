@@ -189,7 +189,7 @@ def _parse(path: Path) -> dict[str, tuple[TokenEntry, Principal]]:
         entries = msgspec.json.decode(path.read_bytes(), type=_File).tokens
     except OSError as error:
         raise InvalidArgument(
-            f"tokens {path} cannot be read: {error.strerror}. Make it with weft token create"
+            f"tokens {path} cannot be read: {error.strerror}. Create it with weft token create"
         ) from None
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise InvalidArgument(f"tokens {path} is not a file of tokens: {error}") from None

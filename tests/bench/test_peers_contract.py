@@ -42,6 +42,33 @@ def test_what_is_pushed_is_there_until_it_is_acked(system: System, tmp_path: Pat
         assert used.rss_bytes > 0
 
 
+@pytest.mark.parametrize("system", [each for each in ALL if each.fan_out], ids=lambda s: s.name)
+def test_what_is_fanned_out_is_in_every_queue_until_it_is_acked(
+    system: System, tmp_path: Path
+) -> None:
+    ready, skipped = available([system], may_fetch=False, tell=lambda _: None)
+    if not ready:
+        pytest.skip(skipped[system.name])
+    queues = [f"fan-{number}" for number in range(4)]
+    sends = Flow(queues, COUNT, 100, fan_out=True)
+    takes = Flow(queues, COUNT * len(queues), 100, fan_out=True)
+    with system.server(tmp_path) as server:
+        server.start()
+        admin = system.open(server.address, fan_out=True)
+        consumer = system.open(server.address, fan_out=True)
+        try:
+            admin.create(queues)
+            consumer.prepare(takes, takes=True)
+            produce(system, server.address, sends)
+            assert admin.left(queues) == takes.count
+            consumer.consume(takes)
+            assert admin.left(queues) == 0
+            admin.drop(queues)
+        finally:
+            consumer.close()
+            admin.close()
+
+
 def batches(
     system: System, address: dict[str, object], admin: Session, queues: list[str], visit: int
 ) -> None:
@@ -60,7 +87,7 @@ def batches(
 
 
 def produce(system: System, address: dict[str, object], flow: Flow) -> None:
-    producer = system.open(address)
+    producer = system.open(address, fan_out=flow.fan_out)
     try:
         producer.prepare(flow, takes=False)
         producer.produce(flow)

@@ -16,7 +16,7 @@ from typing import Any, Final
 import weft
 from tests.process.load import name_of
 from tests.total_queue import Event, Kind
-from weft.client.consumer.message import Message
+from weft.client.consumer.sync_message import Message
 from weft.proto import weft_pb2 as pb
 from weft.server.edges import grpc_receipts
 

@@ -22,7 +22,7 @@ import grpc
 
 from tests.process.wire_client import WireClient
 from weft.client.admin.cluster import ClusterCalls
-from weft.dht import placement
+from weft.ids import partition_of
 from weft.proto import weft_pb2 as pb
 from weft.proto import weft_pb2_grpc, wire
 from weft.proto.settings import Settings
@@ -77,7 +77,7 @@ def _batches(made: Cluster) -> Iterator[int]:
     places = ClusterCalls(made.servers).places().places[:-1]
     name = made.node(STOPPED).id
     led = {number for number, place in enumerate(places) if place.sync[0] == name}
-    return (n for n in count() if placement.of_batch(1, n, len(places)) in led)
+    return (n for n in count() if partition_of(1, n, len(places)) in led)
 
 
 def _pop(client: WireClient, leases: int) -> list[wire.Lent]:

@@ -16,7 +16,7 @@ from typing import Any, Final
 import weft
 from tests.process.wire_client import Refused, Silence, WireClient
 from weft.client.admin.cluster import ClusterCalls
-from weft.dht import placement
+from weft.ids import partition_of
 from weft.proto import wire
 
 from .stage import Stage, host_of, stage
@@ -71,7 +71,7 @@ def _led(scene: Stage) -> set[int]:
 
 def _push(client: WireClient, led: set[int], number: int) -> str:
     """The node's answer to a push to a partition that it led."""
-    batch = next(n for n in range(number * 10_000, 1 << 40) if placement.of_batch(1, n, 256) in led)
+    batch = next(n for n in range(number * 10_000, 1 << 40) if partition_of(1, n, 256) in led)
     payload = wire.encode(wire.Payload([b"late %d" % number]))
     try:
         answer, _ = client.ask(wire.Push(QUEUE, 1, batch, 1), payload)

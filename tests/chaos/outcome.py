@@ -46,7 +46,8 @@ class Outcome(msgspec.Struct, kw_only=True):
     def slow(self) -> bool:
         """True if a producer waited for longer than a failover may take."""
         pause_s = max(self.pause_s, self.plain_pause_s)
-        return SCENARIOS[self.scenario].failover and pause_s >= PAUSE_S_MAX
+        scenario = SCENARIOS.get(self.scenario)  # a cycle of the soak is none of them
+        return scenario is not None and scenario.failover and pause_s >= PAUSE_S_MAX
 
     def violated(self, what: str) -> int:
         return len(self.violations.get(what, ()))
@@ -94,7 +95,8 @@ def judge(
     outcome.counts = dict(verdict.counts)
     outcome.violations = {what: found for what, found in verdict.violations() if found}
     counts = load_counts(journals)
-    if SCENARIOS[outcome.scenario].holds:
+    scenario = SCENARIOS.get(outcome.scenario)
+    if scenario is not None and scenario.holds:
         outcome.violations |= hold.violations(joined.events, counts)
     outcome.errors = counts.pop("errors", 0)
     outcome.counts.update(counts)

@@ -7,6 +7,7 @@ analysis of a failure.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import random
 import signal
 import sys
@@ -16,12 +17,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+import grpc
 import msgspec
 
 import weft
+from tests import group_load, publish_load, transform_load
+from tests.group_order import GroupOrder
 from tests.process.load import name_of
 from tests.total_queue import History
 from weft.client.sync_queue import Queue
+from weft.proto import weft_pb2 as pb
+from weft.proto import weft_pb2_grpc
 
 from .crew import HOLD_CREW, HOLD_PACE, Crew
 from .outcome import Outcome, judge, longest_pause
@@ -29,6 +35,10 @@ from .scenario import FAULT_S, FAULT_S_QUICK, SCENARIOS, Scenario
 from .stage import Stage, stage
 
 QUEUE: Final = "chaos"
+#: Groups of a scenario with a grouped queue.
+GROUPS: Final = 200
+#: Messages of a scenario with transactions.
+TRANSFORMED: Final = 100_000
 #: The load before the fault and after it, in seconds.
 BEFORE_S: Final = 1.0
 AFTER_S: Final = 1.0
@@ -45,7 +55,7 @@ def run(scenario: Scenario, seed: int, folder: Path, *, quick: bool) -> Outcome:
     try:
         with stage(folder, scenario.nodes, hosts=scenario.hosts, rng=rng, fault_s=fault_s) as scene:
             notes = scene.notes
-            _play(scenario, scene, folder, outcome)
+            _play(scenario, scene, folder, outcome, quick=quick)
     except Exception:  # any exception is this run's outcome
         outcome.failure = traceback.format_exc()
     outcome.notes = notes
@@ -53,7 +63,76 @@ def run(scenario: Scenario, seed: int, folder: Path, *, quick: bool) -> Outcome:
     return outcome
 
 
-def _play(scenario: Scenario, scene: Stage, folder: Path, outcome: Outcome) -> None:
+def _play_groups(scenario: Scenario, scene: Stage, outcome: Outcome) -> None:
+    """The load and its judge of a scenario with a grouped queue."""
+    order = GroupOrder()
+
+    def disturb() -> None:
+        time.sleep(BEFORE_S + scene.rng.random())
+        scene.began = time.monotonic()
+        scenario.play(scene)
+        outcome.fault_s = time.monotonic() - scene.began
+        time.sleep(AFTER_S)
+
+    load = group_load.run(scene.cluster.servers, QUEUE, GROUPS, order, disturb)
+    outcome.counts = {"messages": asyncio.run(load), "delivered": order.delivered}
+    if order.violations:
+        outcome.violations = {"groups": order.violations}
+
+
+def _play_publishes(scenario: Scenario, scene: Stage, outcome: Outcome) -> None:
+    """The load and its judge of a scenario with multicasts and topics."""
+    order = publish_load.order()
+
+    def disturb() -> None:
+        time.sleep(BEFORE_S + scene.rng.random())
+        scene.began = time.monotonic()
+        scenario.play(scene)
+        outcome.fault_s = time.monotonic() - scene.began
+        time.sleep(AFTER_S)
+
+    load = publish_load.run(scene.cluster.servers, order, outcome.seed, disturb)
+    in_doubt = asyncio.run(load)
+    outcome.counts = {
+        "messages": order.confirmed,
+        "acknowledged": order.confirmed,
+        "delivered": order.deliveries,
+        "in doubt": in_doubt,
+    }
+    outcome.violations = order.finish()
+
+
+def _play_transforms(scenario: Scenario, scene: Stage, outcome: Outcome, messages: int) -> None:
+    """The load and its judge of a scenario with transactions."""
+
+    def disturb() -> None:
+        time.sleep(BEFORE_S + scene.rng.random())
+        scene.began = time.monotonic()
+        scenario.play(scene)
+        outcome.fault_s = time.monotonic() - scene.began
+
+    servers = scene.cluster.servers
+    outcome.counts, found = transform_load.run(servers, messages, scene.rng, disturb)
+    for server in servers:
+        with grpc.insecure_channel(server) as channel:
+            stub = weft_pb2_grpc.ClusterStub(channel)  # type: ignore[no-untyped-call]
+            status = stub.Status(pb.StatusRequest(), timeout=60)
+        if status.undelivered or status.dropped:
+            found.append(f"{server}: {status.undelivered} undelivered, {status.dropped} dropped")
+    if found:
+        outcome.violations = {"transactions": found}
+
+
+def _play(scenario: Scenario, scene: Stage, folder: Path, outcome: Outcome, *, quick: bool) -> None:
+    if scenario.grouped:
+        _play_groups(scenario, scene, outcome)
+        return
+    if scenario.publishes:
+        _play_publishes(scenario, scene, outcome)
+        return
+    if scenario.transforms:
+        _play_transforms(scenario, scene, outcome, TRANSFORMED // 10 if quick else TRANSFORMED)
+        return
     history = History()
     with weft.connect(scene.cluster.servers) as client:
         client.create_queue(QUEUE)

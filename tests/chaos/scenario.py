@@ -29,6 +29,12 @@ class Scenario:
     failover: bool = True
     #: Workers hold each message for seconds, and none may be processed twice.
     holds: bool = False
+    #: The load is on a grouped queue, and judged by the order of its groups (`tests.group_order`).
+    grouped: bool = False
+    #: The load consumes, transforms and produces in transactions (`tests.transform_load`).
+    transforms: bool = False
+    #: The load multicasts and pushes to topics (`tests.publish_load`).
+    publishes: bool = False
 
 
 def _kill(stage: Stage, victim: int) -> None:
@@ -45,6 +51,11 @@ def kill_one(stage: Stage) -> None:
 
 def kill_leader(stage: Stage) -> None:
     _kill(stage, stage.leader())
+
+
+def kill_twice(stage: Stage) -> None:
+    _kill(stage, stage.leader())
+    _kill(stage, stage.any_node())
 
 
 def kill_all(stage: Stage) -> None:
@@ -145,6 +156,19 @@ def two_of_five(stage: Stage) -> None:
     stage.settled("with both")
 
 
+#: The faults of the other scenarios that need no hosts of their own.
+_FAULTS: Final = (
+    kill_one, kill_leader, kill_twice, kill_all, pause, join, leave, rolling, stop_all,
+)  # fmt: skip
+
+
+def any_fault(stage: Stage) -> None:
+    """One of the other faults, by the seed."""
+    fault = stage.rng.choice(_FAULTS)
+    stage.note(f"the fault is {fault.__name__}")
+    fault(stage)
+
+
 _ALL = (
     Scenario("kill-one", "kill -9 of one node, later started again", kill_one),
     Scenario("kill-leader", "kill -9 of the node that leads most, later started", kill_leader),
@@ -167,6 +191,27 @@ _ALL = (
         "SIGTERM of all, at once or staggered, two of three started",
         stop_all,
         failover=False,
+    ),
+    Scenario(
+        "groups",
+        "kill -9 of two nodes in turn, under producers and consumers of 200 message groups",
+        kill_twice,
+        failover=False,
+        grouped=True,
+    ),
+    Scenario(
+        "transform",
+        "kill -9 of two nodes in turn, under workers that commit and are killed themselves",
+        kill_twice,
+        failover=False,
+        transforms=True,
+    ),
+    Scenario(
+        "publish",
+        "one of the faults above, under multicasts and topics to eight queues of all kinds",
+        any_fault,
+        failover=False,
+        publishes=True,
     ),
     Scenario("two-of-five", "five nodes, two killed one after the other", two_of_five, nodes=5),
 )

@@ -224,6 +224,11 @@ def report(soak: Soak, failure: str, minutes: float, warm_up_s: float) -> dict[s
     for cycle in soak.cycles:
         counts.update(cycle.counts)
         violations.update({what: len(found) for what, found in cycle.violations.items()})
+    if not flat and not failure:
+        failure = (
+            f"memory was not judged, as the run has too few samples after {warm_up_s:.0f} s: raise "
+            "--minutes, or lower --warm-up-s"
+        )
     clean = not failure and not violations and all(cycle.ok for cycle in soak.cycles)
     return {
         "ok": clean and bool(flat) and all(each.flat for each in flat),

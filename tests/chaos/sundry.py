@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import weft
 from tests.process.load import bodies_of, name_of
-from weft.client.consumer.message import Message
+from weft.client.consumer.sync_message import Message
 from weft.client.sync_queue import Queue
 from weft.errors import LeaseLost, WeftError
 

@@ -29,7 +29,7 @@ import weft
 from tests.chaos import shutdown
 from tests.chaos.journal import Journal
 from tests.process.load import bodies_of, name_of
-from weft.client.consumer.message import Message
+from weft.client.consumer.sync_message import Message
 from weft.errors import LeaseLost, WeftError
 from weft.proto import weft_pb2 as pb
 from weft.proto import weft_pb2_grpc

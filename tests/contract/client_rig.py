@@ -14,7 +14,7 @@ from weft.client.queue_core import QueueCore
 from weft.client.routing.discovery import Discovery
 from weft.client.routing.router import Router
 from weft.client.routing.session import ClientSession
-from weft.client.transport.link import run
+from weft.client.transport.blocking_link import run
 from weft.client.transport.runtime import AsyncRuntime, BlockingRuntime
 from weft.proto import wire
 

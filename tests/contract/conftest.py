@@ -14,17 +14,23 @@ from tests.contract.link_rig import LinkRig
 from tests.contract.served import Served, serve
 
 
+@pytest.fixture(scope="module", params=["native", "grpcio"])
+def grpc_server(request: pytest.FixtureRequest) -> str:
+    """Both servers of gRPC run the same tests."""
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    served = serve(tmp_path_factory.mktemp("data"))
+def served(tmp_path_factory: pytest.TempPathFactory, grpc_server: str) -> Iterator[Served]:
+    served = serve(tmp_path_factory.mktemp("data"), grpc_server=grpc_server)
     yield served
     served.close()
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> Iterator[Served]:
+def own(tmp_path: Path, grpc_server: str) -> Iterator[Served]:
     """A node for tests that stop it."""
-    served = serve(tmp_path, grace_ms=1000)
+    served = serve(tmp_path, grace_ms=1000, grpc_server=grpc_server)
     yield served
     served.close()
 

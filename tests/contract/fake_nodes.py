@@ -21,6 +21,7 @@ from tests.contract.peer import Peer, reply
 from weft.client.routing.cluster_view import ClusterView
 from weft.client.routing.discovery import Discovery
 from weft.dht import placement
+from weft.ids import partition_of
 from weft.proto import wire
 
 PARTITIONS = 16
@@ -145,7 +146,7 @@ class FakeNode(Peer):
         """The partition that the node must lead, if any; of several receipts, a foreign one."""
         match request:
             case wire.Push(dedup_key=None):
-                return placement.of_batch(request.producer, request.batch, PARTITIONS)
+                return partition_of(request.producer, request.batch, PARTITIONS)
             case wire.Push(dedup_key=str(key)) | wire.Append(key=key) | wire.Where(queue=key):
                 return placement.of_text(key, PARTITIONS)
             case wire.Ack() | wire.Nack() | wire.Extend():
@@ -224,7 +225,7 @@ class FakeCluster:
             return wire.Pushed(
                 first.partition, first.producer, first.batch, first.count, True, "disk"
             )
-        partition = placement.of_batch(push.producer, push.batch, PARTITIONS)
+        partition = partition_of(push.producer, push.batch, PARTITIONS)
         if push.dedup_key is not None:
             partition = placement.of_text(push.dedup_key, PARTITIONS)
         self.messages[push.queue].append(Stored(partition, push, payload))

@@ -12,8 +12,8 @@ from weft.client.routing.cluster_view import ClusterNode, ClusterView
 from weft.client.routing.discovery import Discovery
 from weft.client.routing.router import Router
 from weft.client.transport.async_link import AsyncLink
-from weft.client.transport.blocking_link import BlockingLink
-from weft.client.transport.link import Answered, Link, run
+from weft.client.transport.blocking_link import BlockingLink, run
+from weft.client.transport.link import Answered, Link
 from weft.client.transport.runtime import AsyncRuntime, BlockingRuntime
 from weft.proto import wire
 

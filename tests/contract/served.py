@@ -19,9 +19,16 @@ from weft.proto import weft_pb2_grpc
 from weft.server.config import Config
 from weft.server.edges.grpc_edge import GrpcEdge
 from weft.server.edges.grpc_status import STATUS
+from weft.server.edges.native_grpc_edge import NativeGrpcEdge
 from weft.server.node.node import Node
 
 NAMES = (f"queue-{number}" for number in itertools.count())
+
+
+def grpc_edge(config: Config, node: Node) -> GrpcEdge | NativeGrpcEdge:
+    if config.grpc_server == "native":
+        return NativeGrpcEdge(config, node)
+    return GrpcEdge(config, node)
 
 
 class Served:
@@ -32,7 +39,7 @@ class Served:
         self.store = self.directory.open_store()
         self.node = Node(config, self.directory, self.store)
         self.node.start()
-        self.edge = GrpcEdge(config, self.node)
+        self.edge = grpc_edge(config, self.node)
         self.address = str(self.edge.start())
         options = [
             ("grpc.max_receive_message_length", limits.GRPC_BYTES_MAX),

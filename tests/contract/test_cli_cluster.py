@@ -202,7 +202,7 @@ def test_leave_by_id_beginning_or_address(fake: FakeCluster, name: str) -> None:
     hand_over(fake, meant)
     told = weft(fake, "leave", name, "--yes")
     assert fake.leaves == [meant]
-    assert told.stdout.startswith(f"{meant} has left: 7 partitions were handed over.")
+    assert told.stdout.startswith(f"{meant} has left the cluster and handed over 7 partitions.")
     progress = told.stderr.splitlines()
     assert progress[0] == "6 of 7 partitions to hand over"
     assert progress[-1] == "0 of 7 partitions to hand over"
@@ -216,7 +216,10 @@ def test_leave_as_json(fake: FakeCluster) -> None:
 
 @pytest.mark.parametrize(
     ("name", "says"),
-    [("x", "x is no member: there are aaaa"), ("bb", "bb is the beginning of several ids")],
+    [
+        ("x", "x is no member of the cluster: the members are aaaa"),
+        ("bb", "bb is the beginning of several ids"),
+    ],
 )
 def test_leave_must_mean_one(fake: FakeCluster, name: str, says: str) -> None:
     told = weft(fake, "leave", name, "--yes", code=2)
@@ -225,7 +228,7 @@ def test_leave_must_mean_one(fake: FakeCluster, name: str, says: str) -> None:
 
 
 def test_a_script_says_yes(fake: FakeCluster) -> None:
-    assert "say --yes" in weft(fake, "leave", "aa", code=2).stderr
+    assert "To confirm, pass --yes" in weft(fake, "leave", "aa", code=2).stderr
     assert fake.leaves == []
 
 
@@ -236,7 +239,7 @@ def two(fake: FakeCluster) -> None:
 def test_leave_that_leaves_one_copy_is_refused(fake: FakeCluster) -> None:
     two(fake)
     told = weft(fake, "leave", "aa", "--yes", code=2)
-    assert "one copy of everything" in told.stderr
+    assert "one copy of every message" in told.stderr
     assert "--force" in told.stderr
     assert fake.leaves == []
     hand_over(fake, A)
@@ -250,7 +253,7 @@ def test_those_that_are_away_leaving_or_witnesses_are_no_copies(fake: FakeCluste
         kept.CopyFrom(fake.places.nodes[2])
         for name, value in other.items():
             setattr(fake.places.nodes[2], name, value)
-        assert "one copy of everything" in weft(fake, "leave", "aa", "--yes", code=2).stderr
+        assert "one copy of every message" in weft(fake, "leave", "aa", "--yes", code=2).stderr
         fake.places.nodes[2].CopyFrom(kept)
 
 
@@ -264,7 +267,7 @@ def test_a_witness_may_always_leave(fake: FakeCluster) -> None:
 def test_the_last_node_cannot_leave(fake: FakeCluster) -> None:
     del fake.places.nodes[1:]
     told = weft(fake, "leave", "aa", "--yes", "--force", code=2)
-    assert "nobody could take over" in told.stderr
+    assert "no other node can take over its partitions" in told.stderr
     assert fake.leaves == []
 
 
@@ -281,7 +284,7 @@ def test_a_dead_node_with_the_only_copy_is_not_given_up(fake: FakeCluster) -> No
 
 def test_a_hand_over_that_takes_long_goes_on_by_itself(fake: FakeCluster) -> None:
     told = weft(fake, "leave", "aa", "--yes", "--wait-ms", "50", code=1)
-    assert f"{A} still holds 7 partitions; it goes on handing over" in told.stderr
+    assert f"{A} still holds 7 partitions; the handover continues" in told.stderr
     assert fake.leaves == [A]
 
 
@@ -312,8 +315,10 @@ def test_force_asks_twice_and_says_what_can_be_lost(
         _, said = process.communicate(timeout=100)
     os.close(ours)
     assert process.returncode == code, said
-    assert b"which holds 7 partitions, out?" in said
-    assert (b"if that disk fails, every message is lost. Really?" in said) is (answers[:1] == b"y")
+    assert b"which holds 7 partitions?" in said
+    assert (b"if that disk fails, all messages are lost. Continue?" in said) is (
+        answers[:1] == b"y"
+    )
     assert fake.leaves == ([A] if code == 0 else [])
 
 
@@ -342,7 +347,7 @@ def test_recover_reports_and_changes_nothing_unless_loss_is_accepted(lost: FakeC
     assert "3 of 7 partitions" in told
     assert "jobs: 3, orders: 1,200" in told
     assert "1 partitions without a copy" in told
-    assert "Unknown: what the lost nodes acknowledged in the last moments" in told
+    assert "Unknown: messages that the lost nodes acknowledged in the last moments" in told
     assert f"--lost {A} --lost {B} --accept-data-loss --force-voters" in told
     assert not any(request.execute for request in lost.recovers)
 
@@ -364,7 +369,7 @@ def test_recover_sends_what_was_reported(lost: FakeCluster) -> None:
     ("words", "said"),
     [
         (["--accept-data-loss", "--yes"], "--lost NODE"),
-        (["--lost", "aa", "--accept-data-loss"], "say --yes"),
+        (["--lost", "aa", "--accept-data-loss"], "To confirm, pass --yes"),
         (["--lost", "zz", "--accept-data-loss", "--yes"], "is no member"),
     ],
 )
@@ -379,7 +384,7 @@ def test_forced_voters_need_the_one_node_that_decides(lost: FakeCluster) -> None
     servers = f"{lost.address},127.0.0.1:1"
     told = CliRunner().invoke(cli, ["-s", servers, "cluster", *words])
     assert told.exit_code == 2
-    assert "the one node that decides" in told.stderr
+    assert "exactly one deciding node" in told.stderr
     assert not lost.recovers
 
 

@@ -12,7 +12,6 @@ from tests.contract.client_rig import SOON_MS, Rig, after, queue_of
 from tests.contract.fake_nodes import PARTITIONS, FakeCluster, FakeNode
 from weft import errors
 from weft.client.admin.queues import AdminCore
-from weft.client.kv_core import KvCore
 from weft.client.routing.session import ClientSession
 from weft.dht import placement
 from weft.proto import wire
@@ -178,7 +177,7 @@ def test_what_must_not_be_done_twice_is_not_made_again(rig: Rig, cluster: FakeCl
     node.tap = die
 
     async def use(session: ClientSession) -> None:
-        await KvCore(session).append(key, b"x")
+        await session.ask(wire.Append(key, b"x"), wire.Done, None)
 
     with pytest.raises(errors.ConnectionLost, match=r"append.*may or may not"):
         rig.use(use)
@@ -192,7 +191,7 @@ def test_what_was_surely_not_sent_is_made_elsewhere(rig: Rig, cluster: FakeClust
     rig.beside(after(0.5, cluster.fail_over, node))
 
     async def use(session: ClientSession) -> int:
-        return await KvCore(session).append(key, b"x")
+        return (await session.ask(wire.Append(key, b"x"), wire.Done, None)).count
 
     assert rig.use(use) == 1
 

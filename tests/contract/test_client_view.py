@@ -143,7 +143,7 @@ def test_many_callers_share_one_look(cluster: FakeCluster) -> None:
 
     def use_all(session: ClientSession) -> None:
         def push() -> None:
-            from weft.client.transport.link import run
+            from weft.client.transport.blocking_link import run
 
             run(queue_of(session).push(b"x"))
 

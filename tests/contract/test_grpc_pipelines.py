@@ -138,7 +138,7 @@ def test_an_abort_over_grpc(served: Served) -> None:
     assert served.describe(name).staged == 0
     winners = [pb.Winner(partition=0, attempt=0)]
     publish = pb.PublishRequest(queue=name, app="app", batch=0, winners=winners)
-    refused(lambda: served.stream.Publish(publish), InvalidArgument, "given up")
+    refused(lambda: served.stream.Publish(publish), InvalidArgument, "was discarded")
     refused(lambda: staged(served, name, 0, 0, b"a"), InvalidArgument, "stage is a random number")
 
 

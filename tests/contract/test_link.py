@@ -25,9 +25,9 @@ from tests.contract.link_rig import (
 from tests.contract.peer import Peer, lent, reply
 from weft import errors
 from weft.client.transport.async_link import DRAIN_BYTES_MAX, AsyncLink
-from weft.client.transport.blocking_link import BlockingLink
+from weft.client.transport.blocking_link import BlockingLink, run
 from weft.client.transport.connection import READABLE
-from weft.client.transport.link import Answered, Link, run
+from weft.client.transport.link import Answered, Link
 from weft.proto import wire
 
 

@@ -12,7 +12,7 @@ import pytest
 from tests.contract.link_rig import LOOKUP, VALUE, Known, LinkRig, answer_all, ask, silent, soon
 from tests.contract.peer import lent, reply
 from weft import errors
-from weft.client.routing import retry
+from weft.client.routing import session
 from weft.client.routing.router import ANY, Router
 from weft.client.transport.link import Link
 from weft.proto import wire
@@ -28,6 +28,23 @@ def test_a_second_answer_is_dropped(link_rig: LinkRig) -> None:
 
     answers = link_rig.use(link_rig.peer(twice), use)
     assert answers == [wire.Value(str(n).encode()) for n in range(5)]
+
+
+def test_a_node_of_an_older_version_ends_the_call_that_it_does_not_know(link_rig: LinkRig) -> None:
+    """Such a node cannot tell the call's number. The caller must not wait for the timeout."""
+
+    def older(call: wire.Call, payload: Sequence[bytes]) -> list[list[bytes]]:
+        if isinstance(call.request, wire.Lookup):
+            return [reply(call.rid, VALUE)]
+        words = "not a request: Invalid value 'push_group' - at `$[2][0]`"
+        return [reply(0, wire.Failure("PROTOCOL", words, False))]
+
+    async def use(link: Link) -> wire.AnyAnswer:
+        with pytest.raises(errors.ProtocolError, match="does not know the request push_group"):
+            await link.call(wire.PushGroup("q", 1, 1, 1, group="a"), (b"",), soon())
+        return (await link.call(LOOKUP, (), soon()))[0]
+
+    assert link_rig.use(link_rig.peer(older), use) == VALUE
 
 
 def test_messages_of_a_late_pop_are_given_back(link_rig: LinkRig) -> None:
@@ -117,9 +134,9 @@ def test_a_retriable_failure_is_retried_and_another_is_not(link_rig: LinkRig) ->
         return [reply(call.rid, VALUE)]
 
     async def use(router: Router) -> wire.Value:
-        value, _ = await retry.ask(router, ANY, LOOKUP, wire.Value, soon())
+        value, _ = await session.ask(router, ANY, LOOKUP, wire.Value, soon())
         with pytest.raises(errors.InvalidArgument, match="no"):
-            await retry.ask(router, ANY, wire.Lookup("bad"), wire.Value, soon())
+            await session.ask(router, ANY, wire.Lookup("bad"), wire.Value, soon())
         return value
 
     peer = link_rig.peer(busy_twice)
@@ -132,7 +149,7 @@ def test_when_the_time_is_over_the_last_failure_is_raised(link_rig: LinkRig) -> 
         return [reply(call.rid, wire.Failure("QUEUE_FULL", "q is full", True))]
 
     async def use(router: Router) -> None:
-        await retry.ask(router, ANY, LOOKUP, wire.Value, soon(2.0))
+        await session.ask(router, ANY, LOOKUP, wire.Value, soon(2.0))
 
     peer = link_rig.peer(full)
     with pytest.raises(errors.QueueFull, match="q is full"):
@@ -142,7 +159,7 @@ def test_when_the_time_is_over_the_last_failure_is_raised(link_rig: LinkRig) -> 
 
 def test_an_answer_of_another_kind_is_a_protocol_error(link_rig: LinkRig) -> None:
     async def use(router: Router) -> None:
-        await retry.ask(router, ANY, LOOKUP, wire.Swapped, soon())
+        await session.ask(router, ANY, LOOKUP, wire.Swapped, soon())
 
     with pytest.raises(errors.ProtocolError, match="Value"):
         link_rig.route(link_rig.peer(answer_all), use)

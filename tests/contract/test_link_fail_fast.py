@@ -17,8 +17,8 @@ import pytest
 from tests.contract.peer import Peer, reply
 from weft import errors
 from weft.client.transport.async_link import AsyncLink
-from weft.client.transport.blocking_link import BlockingLink
-from weft.client.transport.link import LOST_S, OpenLink, run
+from weft.client.transport.blocking_link import BlockingLink, run
+from weft.client.transport.link import LOST_S, OpenLink
 from weft.client.transport.pending_calls import NotSent
 from weft.proto import wire
 

@@ -14,7 +14,8 @@ import pytest
 from weft.errors import StorageError
 from weft.limits import BATCH_BYTES_MAX
 from weft.persistence import layout
-from weft.persistence.leveldb import SCAN_ROWS, LevelStore
+from weft.persistence.leveldb import LevelStore
+from weft.persistence.leveldb_reader import SCAN_ROWS
 from weft.persistence.memory import MemoryStore
 from weft.persistence.store import Store
 

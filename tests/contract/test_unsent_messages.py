@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
 from collections.abc import Iterator
 from typing import Final
 
@@ -97,3 +98,49 @@ def test_unsent_messages_are_ready_again_when_their_connection_ends(served: Serv
     assert ready >= (pops - 2) * each
     counts = [message.deliveries for _ in range(ready) for message in served.pop(name)]
     assert counts == [1] * ready
+
+
+SMALL: Final = os.urandom(32 * 1024)
+
+
+def test_gathered_answers_leave_together_and_in_order(rig: EdgeRig) -> None:
+    raw = rig.raw()
+    for rid in (1, 2, 3):
+        raw.ask(rid)
+    received = rig.take(3)
+    for each in received:
+        assert rig.edge.send_soon(each.caller, lending(each.caller.rid), [SMALL])
+    rig.edge.flush()
+    assert [rid for rid, _ in raw.answers(3)] == [1, 2, 3]
+    assert rig.edge.undelivered == []
+
+
+def test_messages_of_gathered_answers_that_were_not_sent_are_known(rig: EdgeRig) -> None:
+    """The kernel takes some of the answers: the others are buffered, and given back at the end."""
+    raw = rig.raw()
+    raw.ask(1)
+    (received,) = rig.take(1)
+    count = 2 * HEARS_BYTES_MAX // len(SMALL)
+    for number in range(1, count + 1):
+        assert rig.edge.send_soon(received.caller, lending(number), [SMALL])
+    rig.edge.flush()
+    assert raw.answers(1)
+    raw.socket.close()
+    rig.until(lambda: rig.open == 0)
+    unsent = [one.nonce for one in rig.edge.undelivered]
+    assert 1 not in unsent, "the client has read it"
+    assert unsent == list(range(unsent[0], count + 1)), "in order, up to the last one"
+
+
+def test_gathered_answers_of_a_broken_connection_are_given_back(rig: EdgeRig) -> None:
+    raw = rig.raw()
+    raw.ask(1)
+    (received,) = rig.take(1)
+    linger = struct.pack("ii", 1, 0)
+    raw.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+    raw.socket.close()  # with a reset: the next write fails
+    for number in (1, 2):
+        assert rig.edge.send_soon(received.caller, lending(number), [SMALL])
+    rig.edge.flush()
+    assert [one.nonce for one in rig.edge.undelivered] == [1, 2]
+    assert rig.open == 0

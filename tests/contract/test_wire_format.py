@@ -56,7 +56,8 @@ def test_a_stored_head_can_be_read_without_weft() -> None:
     stored = Head(9, 5, 6, 3, 100, 12345, 0, None, [Part(0, 3, 9)])
     record = layout.seal(layout.head(1, 2), head.encode(stored))
     assert msgpack.unpackb(record[8:]) == [
-        9, 5, 6, 3, 100, 12345, 0, None, [[0, 3, 9, 0, 0, "", "", 0, 0]],
+        9, 5, 6, 3, 100, 12345, 0, None, [[0, 3, 9, 0, 0, "", "", 0, 0, 0]], None, None, None,
+        None,
     ]  # fmt: skip
     of_the_version_before = msgpack.packb(
         [9, 5, 6, 3, 100, 12345, 0, None, [[0, 3, 9, 0, 0, "", "", 0]]]

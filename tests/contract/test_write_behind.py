@@ -16,8 +16,8 @@ from weft.persistence.store import Change
 from weft.proto import wire
 from weft.proto.settings import Settings
 from weft.server.config import Config
-from weft.server.node.committer import BACKGROUND_BYTES_MIN
 from weft.server.node.node import Node
+from weft.server.node.round import BACKGROUND_BYTES_MIN
 
 WAIT_S = 60.0
 QUEUE = "orders"

@@ -27,12 +27,12 @@ from weft.server.edges.edge import (
     ROUND_MESSAGES_MAX,
     Received,
 )
-from weft.server.edges.zmtp_connection import AHEAD_BYTES_MAX
+from weft.server.edges.response_buffer import AHEAD_BYTES_MAX
 
 
 def test_who_reads_nothing_pins_so_much_and_holds_up_nobody(edge_rig: EdgeRig) -> None:
     with stalled(edge_rig) as (raw, caller, sent):
-        connection = edge_rig.edge._by_number[1]
+        connection = edge_rig.edge._zmtp[1]
         assert PEER_BYTES_MAX // 2 < connection.held <= PEER_BYTES_MAX
         other = edge_rig.raw()
         other.ask(5)
@@ -54,7 +54,7 @@ def test_who_has_too_many_bytes_waiting_is_let_go(edge_rig: EdgeRig) -> None:
     with stalled(edge_rig) as (raw, caller, _sent):
         assert edge_rig.edge.send(caller, DONE, ())  # there is room for small ones
         assert not edge_rig.edge.send(caller, DONE, [LARGE])
-        assert not edge_rig.edge._by_number
+        assert not edge_rig.edge._zmtp
         assert not edge_rig.edge.send(caller, DONE, ())
         assert edge_rig.until(raw.gone) == []
 
@@ -62,11 +62,11 @@ def test_who_has_too_many_bytes_waiting_is_let_go(edge_rig: EdgeRig) -> None:
 def test_small_answers_are_counted(edge_rig: EdgeRig) -> None:
     """As many answers wait as a caller can have requested, and no more."""
     with stalled(edge_rig) as (_, caller, large):
-        for _ in range(PEER_ANSWERS_MAX - edge_rig.edge._by_number[1]._answers):
+        for _ in range(PEER_ANSWERS_MAX - edge_rig.edge._zmtp[1]._answers):
             assert edge_rig.edge.send(caller, DONE, ())
         assert large < PEER_MESSAGES_MAX
         assert not edge_rig.edge.send(caller, DONE, ())
-        assert not edge_rig.edge._by_number
+        assert not edge_rig.edge._zmtp
 
 
 def test_requests_wait_while_their_caller_does_not_listen(edge_rig: EdgeRig) -> None:
@@ -98,7 +98,7 @@ def test_pings_of_who_does_not_listen_are_bounded(edge_rig: EdgeRig) -> None:
     raw = edge_rig.raw()
     raw.socket.setblocking(False)
     left, stuck = memoryview(flood * 100), time.monotonic()
-    connection = edge_rig.edge._by_number[1]
+    connection = edge_rig.edge._zmtp[1]
     while left and time.monotonic() - stuck < 1:
         edge_rig.turn()
         try:
@@ -190,7 +190,7 @@ def test_nothing_is_taken_while_a_large_answer_waits(edge_rig: EdgeRig) -> None:
     raw.ask(1)
     (received,) = edge_rig.take(1)
     sent = 0
-    while edge_rig.edge._by_number[1].held < AHEAD_BYTES_MAX:
+    while edge_rig.edge._zmtp[1].held < AHEAD_BYTES_MAX:
         assert edge_rig.edge.send(received.caller, DONE, [LARGE])
         sent += 1
     raw.ask(2)

@@ -17,9 +17,45 @@ from tests.contract.edge_rig import DONE, HANDSHAKE, PATIENCE_S, EdgeRig, asked,
 from tests.contract.served import Served
 from weft.limits import MIB
 from weft.proto import wire
-from weft.server.edges import zmtp_edge as room
+from weft.server.edges import socket_edge as room
 from weft.server.edges.edge import FLUSH_MS, Received
 from weft.transport import zmtp
+
+# --- more of one connection during a round ------------------------------------------------------
+
+
+def test_more_of_one_connection_in_the_same_round(edge_rig: EdgeRig) -> None:
+    raw, other = edge_rig.raw(), edge_rig.raw()
+    raw.socket.sendall(asked(1))
+    peer = edge_rig.take(1)[0].caller.peer
+    other.socket.sendall(asked(10))
+    raw.socket.sendall(b"".join(asked(rid) for rid in range(2, 8)))
+    received: list[Received] = []
+    end = time.monotonic() + PATIENCE_S
+    while len(received) < 2:
+        assert time.monotonic() < end
+        received += edge_rig.edge.receive_from(peer, 2 - len(received))
+    assert rids(received) == [2, 3], "in order, and as many as asked for"
+    rest = edge_rig.take(5)
+    assert sorted(rids(rest)) == [4, 5, 6, 7, 10], "the rest comes with the next rounds"
+    assert [each for each in rids(rest) if each < 10] == [4, 5, 6, 7]
+
+
+def test_no_more_of_a_connection_that_is_not_to_be_read(edge_rig: EdgeRig) -> None:
+    raw = edge_rig.raw()
+    raw.socket.sendall(asked(1))
+    peer = edge_rig.take(1)[0].caller.peer
+    assert edge_rig.edge.pause(peer)
+    raw.socket.sendall(asked(2))
+    for _ in range(20):
+        assert edge_rig.edge.receive_from(peer, 9) == []
+        time.sleep(0.001)
+    edge_rig.edge.resume(peer)
+    assert rids(edge_rig.take(1)) == [2]
+    raw.socket.close()
+    edge_rig.until(lambda: not edge_rig.edge.receive_from(peer, 9) and edge_rig.open == 0)
+    assert edge_rig.edge.receive_from(peer, 9) == [], "the connection has ended"
+
 
 # --- fragmentation of requests -----------------------------------------------------------------
 

@@ -14,7 +14,8 @@ import zmq
 from tests.contract.edge_rig import HANDSHAKE, PATIENCE_S, EdgeRig, asked, rids
 from weft.errors import Unavailable
 from weft.server.address import Address
-from weft.server.edges import zmtp_edge as room
+from weft.server.edges import socket_edge as room
+from weft.server.edges import tcp_listener
 from weft.server.edges.edge import FRAME_BYTES_MAX
 from weft.server.edges.zmtp_edge import ZmtpEdge
 from weft.transport import zmtp
@@ -144,10 +145,12 @@ def test_ipv6() -> None:
 
 def test_a_connection_has_the_listeners_options(edge_rig: EdgeRig) -> None:
     edge_rig.raw()
-    (connection,) = edge_rig.edge._by_number.values()
+    (connection,) = edge_rig.edge._zmtp.values()
     made = connection._socket
     assert made.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
     assert made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
-    assert made.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == room._KEEPALIVE_IDLE_S
-    assert made.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == room._UNTAKEN_MS_MAX
+    assert made.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == tcp_listener.KEEPALIVE_IDLE_S
+    assert (
+        made.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == tcp_listener.UNTAKEN_MS_MAX
+    )
     assert not os.get_inheritable(made.fileno())

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from . import bounds, copies, inside, instructions, ratios, system
+from . import bounds, copies, fanout, grpc_calls, inside, instructions, ratios, system, task_map
 from .operations import Plan
 
 #: Headroom of a bound over the measured figure, by the beginning of the counter's name.
@@ -32,6 +32,9 @@ def everything() -> dict[str, float]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         found |= inside.measure(folder / "inside", Plan())
+        found |= fanout.measure(folder / "fanout")
+        found |= task_map.measure(folder / "tasks")
+        found |= grpc_calls.measure(folder / "grpc")
         with system.pair(Plan(100, 30)) as (node, caller):
             found |= system.books(node, caller)
             try:

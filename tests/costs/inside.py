@@ -21,9 +21,10 @@ from weft.persistence.directory import DataDirectory
 from weft.persistence.store import Change, Store
 from weft.server.config import Config
 from weft.server.edges.grpc_edge import GrpcEdge
+from weft.server.edges.native_grpc_edge import NativeGrpcEdge
 from weft.server.node.node import Node
 
-from .operations import Counts, Plan, patient, run
+from .operations import Counts, Plan, patient, run, transaction
 from .relay import Relay
 
 #: The node listens at one loopback address and advertises another, the relay's.
@@ -74,7 +75,8 @@ class Profile:
 class Inside:
     """The node and its counters."""
 
-    def __init__(self, data: Path, *, relayed: bool = True) -> None:
+    def __init__(self, data: Path, *, relayed: bool = True, native: bool = False) -> None:
+        """`native`: gRPC is served in the node's thread, and otherwise by grpcio's server."""
         config = Config(
             data=str(data),
             listen=f"{_NODE}:0",
@@ -93,7 +95,7 @@ class Inside:
             threading.setprofile(None)
         port = self.node.zmq_address.port
         self.relay = Relay((_RELAY, port if relayed else 0), (_NODE, port))
-        self._edge = GrpcEdge(config, self.node)
+        self._edge = NativeGrpcEdge(config, self.node) if native else GrpcEdge(config, self.node)
 
         def tell(bound: object) -> None:
             self.node.grpc_address = str(bound)
@@ -130,8 +132,8 @@ class Inside:
 
 
 @contextmanager
-def opened(data: Path, *, relayed: bool = True) -> Iterator[Inside]:
-    inside = Inside(data, relayed=relayed)
+def opened(data: Path, *, relayed: bool = True, native: bool = False) -> Iterator[Inside]:
+    inside = Inside(data, relayed=relayed, native=native)
     try:
         yield inside
     finally:
@@ -142,10 +144,11 @@ def measure(data: Path, plan: Plan) -> dict[str, float]:
     with patient(), opened(data) as inside, weft.connect(inside.address) as client:
         client.create_queue("costs")
         queue = client.queue("costs")
-        found = run(queue, inside.traffic, plan)
+        commit = transaction(client, plan)
+        found = run(queue, inside.traffic, plan, commit)
         before = sys.getprofile()
         sys.setprofile(inside.in_client)
         try:
-            return found | run(queue, inside.calls, plan, one_by_one=True)
+            return found | run(queue, inside.calls, plan, commit, one_by_one=True)
         finally:
             sys.setprofile(before)

@@ -91,19 +91,41 @@ def sections(queue: weft.Queue, plan: Plan) -> list[Section]:
     ]
 
 
+def transaction(client: weft.Client, plan: Plan) -> Section:
+    """A pop, and one commit with its ack and a push. The message goes round: its output is the next
+    input."""
+    client.create_queue("costs.round")
+    queue = client.queue("costs.round")
+    queue.push(BODY)
+
+    def pop_commit() -> None:
+        message = queue.pop(wait_ms=_WAIT_MS)
+        assert message is not None
+        with client.transaction() as tx:
+            tx.ack(message)
+            tx.push(queue.name, message.body)
+
+    return Section("pop+commit", plan.singles, pop_commit)
+
+
 def run(
-    queue: weft.Queue, count: Callable[[], Counts], plan: Plan, *, one_by_one: bool = False
+    queue: weft.Queue,
+    count: Callable[[], Counts],
+    plan: Plan,
+    *more: Section,
+    one_by_one: bool = False,
 ) -> dict[str, float]:
     """Figures as "operation: counter", after a warm-up that makes connections and fills caches.
 
     The figures are means, or with `one_by_one` the value of the lowest tenth of the operations:
     timers of a counted thread add to some operations, and to more of them on a slower machine.
     """
-    for section in sections(queue, plan):
+    all_sections = [*sections(queue, plan), *more]
+    for section in all_sections:
         for _ in range(_WARM_UP):
             section.call()
     found: dict[str, float] = {}
-    for name, times, call in sections(queue, plan):
+    for name, times, call in all_sections:
         seen = [dict(count())]
         for _ in range(times):
             call()

@@ -8,7 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.costs import bounds, copies, inside, instructions, ratios, system
+from tests.costs import (
+    bounds,
+    copies,
+    fanout,
+    grpc_calls,
+    inside,
+    instructions,
+    ratios,
+    system,
+    task_map,
+)
 from tests.costs.engine_run import QUEUE, EngineRun
 from tests.costs.operations import BATCH, BATCH_BYTES, Plan
 from tests.costs.relay import Parser, Way
@@ -31,11 +41,42 @@ def test_python_wire_and_store(tmp_path: Path) -> None:
     assert found["batch push: bytes sent"] > BATCH_BYTES
     assert found["batch pop+ack: bytes answered"] > BATCH_BYTES
     assert found["batch push: bytes to the store"] > BATCH_BYTES
-    for operation in ("push", "pop+ack", "batch push", "batch pop+ack"):
+    # A commit of an ack and a push is one message and one synced write, as an ack alone is.
+    for counter in ("messages on the wire", "store writes", "store writes, synced"):
+        assert found[f"pop+commit: {counter}"] <= found[f"pop+ack: {counter}"] + bounds.STRAY
+    for operation in ("push", "pop+ack", "pop+commit", "batch push", "batch pop+ack"):
         assert found[f"{operation}: store writes, synced"] >= 1, "answered before a synced write"
         assert found[f"{operation}: messages on the wire"] >= 2
         assert found[f"{operation}: Python calls, client"] > 10
         assert found[f"{operation}: Python calls, node"] > 10
+
+
+def test_fan_out(tmp_path: Path) -> None:
+    """Ten queues cost one payload, one sync, and about twice the calls of a push."""
+    found = fanout.measure(tmp_path / "node")
+    bounds.held(found)
+    assert found["multicast to 10: store writes, synced"] >= 1, "answered before a synced write"
+    assert found["multicast to 10: payloads stored"] == 1
+
+
+def test_unary_calls_over_grpc(tmp_path: Path) -> None:
+    """A call alone, and 32 calls that share one round: one synced write for all of them."""
+    found = grpc_calls.measure(tmp_path / "node")
+    bounds.held(found)
+    at_once = f"of {grpc_calls.AT_ONCE}"
+    for call in ("push", f"push {at_once}", "ack", f"ack {at_once}"):
+        assert found[f"gRPC {call}: store writes, synced"] == 1, "answered before a synced write"
+    for call in ("push", "pop", "ack"):
+        alone = found[f"gRPC {call}: Python calls, node"]
+        assert 10 < found[f"gRPC {call} {at_once}: Python calls, node"] < alone
+
+
+def test_a_map_of_tasks(tmp_path: Path) -> None:
+    """No object, key, message or write for a task: a batch has one of each."""
+    found = task_map.measure(tmp_path / "node")
+    bounds.held(found)
+    assert found["map of 4,000: store writes, synced"] >= 2, "answered before a synced write"
+    assert found["map of 4,000: Python calls a task, worker"] > 5
 
 
 @pytest.fixture(scope="module")

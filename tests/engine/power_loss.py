@@ -22,6 +22,8 @@ _DRAIN_ROUNDS_MAX: Final = 1000
 
 
 class Schedule:
+    grouped = False
+
     def __init__(
         self, rig: Rig, seed: int, *, rounds: int = 60, crash_chance: float = 0.15
     ) -> None:
@@ -37,7 +39,7 @@ class Schedule:
         self.numbers = {1: 0, 2: 0}
 
     def run(self) -> History:
-        self.rig.create(QUEUE, lease_ms=LEASE_MS)
+        self.rig.create(QUEUE, lease_ms=LEASE_MS, grouped=self.grouped)
         for _ in range(self.rounds):
             if self.rng.random() < 0.1:
                 self.rig.now += self.rng.choice([100, 900, 2500]) * 1000

@@ -23,7 +23,8 @@ from weft.persistence.memory import MemoryStore
 from weft.persistence.store import Change
 from weft.proto import wire
 from weft.proto.settings import Settings
-from weft.server.engine.engine import Engine, SinglePush
+from weft.server.engine.engine import Engine
+from weft.server.engine.push import SinglePush
 from weft.server.engine.state import Answered
 
 #: Start of virtual time: any moment after 1970 will do.
@@ -121,7 +122,7 @@ class Rig:
         self._partitions = partitions
         self._cache_bytes = cache_bytes
         self._entropy = random.Random(seed)
-        self._tokens = self._pushes = self.lone_pushes = 0
+        self._tokens = self._pushes = self.lone_pushes = self._rounds = 0
         self._batches = 1_000_000  # above the numbers that tests choose themselves
         #: Undelivered answers, by caller.
         self.mail: dict[object, Answered] = {}
@@ -165,6 +166,8 @@ class Rig:
         """Take every other single push on the short path, as a node does."""
         if len(asked) != 1 or not isinstance(asked[0].request, wire.Push):
             return None
+        if isinstance(asked[0].request, wire.PushWaiting):
+            return None
         self._pushes += 1
         idle = self.now + ROUND_US < self.engine.next_due()
         if self._pushes % 2 or not idle or len(asked[0].payload) != 1:
@@ -179,6 +182,11 @@ class Rig:
 
     def _work(self, asked: Sequence[Asked]) -> list[Change]:
         self.now += ROUND_US
+        self._rounds += 1
+        if self._rounds % 2:  # as a node that is its whole cluster
+            requests = [(one.to, one.request, one.payload, None) for one in asked]
+            changes, self.engine.state.answers = self.engine.run_round(self.now, requests)
+            return changes
         self.engine.begin(self.now)
         for one in asked:
             self.engine.handle(one.request, one.payload, one.to)
@@ -262,7 +270,8 @@ class Rig:
     # --- the verbs ------------------------------------------------------------------------
 
     def create(self, queue: str, **settings: int | str | bool) -> bool:
-        answer = self.call(wire.CreateQueue(queue, Settings(**settings)))  # type: ignore[arg-type]
+        made = Settings(**settings)  # type: ignore[arg-type]
+        answer = self.call(wire.create_request(queue, made))
         assert isinstance(answer, wire.Created)
         return answer.created
 
@@ -291,11 +300,20 @@ class Rig:
     def push(
         self, queue: str, *bodies: bytes, producer: int = 7, batch: int | None = None,
         delay_ms: int = 0, priority: int = 0, dedup_key: str | None = None,
+        group: str | None = None, tenant: str | None = None,
     ) -> wire.Pushed:  # fmt: skip
         if batch is None:
             self._batches += 1
             batch = self._batches
         request = wire.Push(queue, producer, batch, len(bodies), delay_ms, priority, dedup_key)
+        if group is not None:
+            request = wire.PushGroup(
+                queue, producer, batch, len(bodies), delay_ms, priority, dedup_key, group
+            )
+        if tenant is not None:
+            request = wire.PushTenant(
+                queue, producer, batch, len(bodies), delay_ms, priority, dedup_key, tenant
+            )
         answer = self.call(request, payload_of(bodies))
         assert isinstance(answer, wire.Pushed)
         return answer
@@ -328,6 +346,9 @@ class Rig:
     ) -> wire.Settled:  # fmt: skip
         receipts = [each.receipt for each in messages]
         return self._settled(wire.Nack(queue, receipts, delay_ms, reason, counted))
+
+    def move(self, queue: str, to: str, *messages: Taken) -> wire.Settled:
+        return self._settled(wire.Move(queue, [each.receipt for each in messages], to))
 
     def extend(
         self, queue: str, lease_ms: int, *messages: Taken, handed: bool = False

@@ -61,7 +61,7 @@ def test_all_messages_of_a_batch_one_by_one(rig: Rig) -> None:
 def test_a_leased_message_is_refused_until_it_comes_back(rig: Rig) -> None:
     pushed = rig.push("q", b"a", b"b")
     taken = rig.pop("q", 1, lease_ms=1000)[0]
-    with pytest.raises(MessageLeased, match="a consumer of q holds the message"):
+    with pytest.raises(MessageLeased, match="a consumer of q has leased the message"):
         rig.cancel("q", pushed, 0)
     assert rig.cancel("q", pushed, 1) == 1
     rig.nack("q", taken)

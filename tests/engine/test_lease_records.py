@@ -23,8 +23,8 @@ def rig() -> Rig:
 def record(rig: Rig) -> None:
     """Record the leases of all partitions, as before a hand-over."""
     partitions = set(range(rig.engine.state.partitions))
-    rig.engine.record_leases(partitions)
-    while not all(map(rig.engine.leases_recorded, partitions)):
+    rig.engine.recorded_leases.begin(partitions)
+    while not all(map(rig.engine.recorded_leases.complete, partitions)):
         rig.round()
     rig.round()
 
@@ -207,7 +207,7 @@ def test_an_ordered_lot_whose_answer_was_held_back_runs_out_uncounted(rig: Rig, 
     rig.advance(10)
     record(rig)
     if plan == "given up":
-        rig.engine.stop_recording_leases(set(range(rig.engine.state.partitions)))
+        rig.engine.recorded_leases.end(set(range(rig.engine.state.partitions)))
         rig.round()
     rig.restart()
     rig.advance(LEASE_MS + 1)
@@ -277,7 +277,7 @@ def test_a_move_that_is_given_up_changes_nothing(rig: Rig) -> None:
     rig.push("q", b"a", b"b", b"c")
     first, second, third = (rig.pop("q", 1) for _ in range(3))
     record(rig)
-    rig.engine.stop_recording_leases(set(range(4)))
+    rig.engine.recorded_leases.end(set(range(4)))
     assert rig.ack("q", *first) == settled(done=1)
     assert rig.nack("q", *second) == settled(done=1)
     rig.extend("q", LEASE_MS, *third)
@@ -310,13 +310,13 @@ def test_many_leases_are_written_in_several_rounds(monkeypatch: pytest.MonkeyPat
     taken: list[Taken] = []
     for _ in range(200):
         taken += rig.pop("q", 1)
-    rig.engine.record_leases({0, 1})
+    rig.engine.recorded_leases.begin({0, 1})
     rounds = 0
-    while not (rig.engine.leases_recorded(0) and rig.engine.leases_recorded(1)):
+    while not (rig.engine.recorded_leases.complete(0) and rig.engine.recorded_leases.complete(1)):
         written = rows(rig, layout.LEASE)
         rig.round()
         assert rows(rig, layout.LEASE) - written <= 16
-        assert rig.engine.next_due() <= rig.now or not rig.engine.state.lease_records.has_backlog
+        assert rig.engine.next_due() <= rig.now or not rig.engine.state.lease_records.backlog
         rounds += 1
     assert rounds == 13
     assert rig.ack("q", *taken[:50]) == settled(done=50)

@@ -120,5 +120,5 @@ def test_no_delays_and_no_priorities(rig: Rig) -> None:
     taken = rig.pop("q", 1)
     with pytest.raises(InvalidArgument, match="ordered"):
         rig.nack("q", taken[0], delay_ms=5)
-    with pytest.raises(InvalidArgument, match="made"):
+    with pytest.raises(InvalidArgument, match="cannot be changed after creation"):
         rig.update("q", ordered=False)

@@ -8,11 +8,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.proto import wire
-from weft.server.engine import handle, message_set
+from weft.server.engine import message_set
 from weft.server.engine.batch import TouchedBatch, split
 from weft.server.engine.head import Head, Part, decode, encode
-from weft.server.engine.message_id_queue import WHOLE, IdEntry, MessageIdQueue
-from weft.server.engine.payloads import Payloads
+from weft.server.engine.message_id_queue import (
+    LSN_BITS,
+    PARTITION_BITS,
+    SIZE_BITS,
+    STAMP_BITS,
+    WHOLE,
+    Handle,
+    IdEntry,
+    MessageIdQueue,
+)
+from weft.server.engine.state import Payloads
 from weft.server.engine.timers import _SLACK, Timers
 
 indexes = st.sets(st.integers(0, 4095), max_size=300)
@@ -38,28 +47,28 @@ def test_a_range_is_one_run(first: int, count: int) -> None:
 # --- handle -----------------------------------------------------------------------------------
 
 handles = st.tuples(
-    st.integers(1, (1 << handle.STAMP_BITS) - 1),
-    st.integers(0, (1 << handle.PARTITION_BITS) - 1),
-    st.integers(1, (1 << handle.LSN_BITS) - 1),
+    st.integers(1, (1 << STAMP_BITS) - 1),
+    st.integers(0, (1 << PARTITION_BITS) - 1),
+    st.integers(1, (1 << LSN_BITS) - 1),
     st.integers(1, 4096),
-    st.integers(0, (1 << handle.SIZE_BITS) - 1),
+    st.integers(0, (1 << SIZE_BITS) - 1),
 )
 
 
 @given(handles)
 def test_a_handle_keeps_all_that_it_was_given(parts: tuple[int, int, int, int, int]) -> None:
     stamp, partition, lsn, count, size = parts
-    packed = handle.pack(*parts)
-    assert handle.stamp(packed) == stamp
-    assert handle.split_key(handle.key(packed)) == (partition, lsn)
-    assert handle.key(packed) == handle.key_of(partition, lsn)
-    assert (handle.count(packed), handle.size(packed)) == (count, size)
+    packed = Handle.pack(*parts)
+    assert Handle.stamp(packed) == stamp
+    assert Handle.split_key(Handle.key(packed)) == (partition, lsn)
+    assert Handle.key(packed) == Handle.key_of(partition, lsn)
+    assert (Handle.count(packed), Handle.size(packed)) == (count, size)
 
 
 @given(handles, handles)
 def test_handles_sort_by_arrival(left: tuple[int, ...], right: tuple[int, ...]) -> None:
     if left[0] != right[0]:
-        assert (handle.pack(*left) < handle.pack(*right)) == (left[0] < right[0])
+        assert (Handle.pack(*left) < Handle.pack(*right)) == (left[0] < right[0])
 
 
 # --- batch ------------------------------------------------------------------------------------
@@ -204,7 +213,7 @@ def test_entries_come_by_priority_and_then_by_arrival(
     ids = MessageIdQueue()
     expected: list[tuple[int, IdEntry]] = []
     for number, (priority, how) in enumerate(pushes):
-        packed = handle.pack(number + 1, number % 7, number + 1, 5, 10)
+        packed = Handle.pack(number + 1, number % 7, number + 1, 5, 10)
         if how == "fresh":
             ids.add_fresh(priority, packed)
             expected.append((priority, IdEntry(packed, WHOLE)))
@@ -219,7 +228,7 @@ def test_entries_come_by_priority_and_then_by_arrival(
         expected.append(due)
     expected.sort(key=lambda each: (-each[0], each[1]))
     in_order = [entry for _, entry in expected]
-    assert ids.oldest() == (min(handle.stamp(e.handle) for e in in_order) if in_order else 0)
+    assert ids.oldest() == (min(Handle.stamp(e.handle) for e in in_order) if in_order else 0)
     assert list(ids.peek(1000)) == in_order
     taken = [entry for _ in range(limit) if (entry := ids.take()) is not None]
     assert taken == in_order[:limit]
@@ -231,21 +240,21 @@ def test_entries_come_by_priority_and_then_by_arrival(
 
 def test_a_restart_may_find_batches_in_any_order() -> None:
     ids = MessageIdQueue()
-    packed = [handle.pack(stamp, stamp % 3, 1, 1, 1) for stamp in (5, 2, 9, 1)]
+    packed = [Handle.pack(stamp, stamp % 3, 1, 1, 1) for stamp in (5, 2, 9, 1)]
     ids.add_all_fresh(0, packed[:3])
     ids.add_all_fresh(0, packed[3:])
-    assert handle.totals(packed) == (4, 4)
+    assert Handle.totals(packed) == (4, 4)
     assert [entry.handle for entry in ids.peek(10)] == sorted(packed)
 
 
 def test_taking_what_is_older_looks_at_every_list() -> None:
     ids = MessageIdQueue()
     for stamp, priority in ((5, 0), (1, 9), (7, 9)):
-        ids.add_fresh(priority, handle.pack(stamp, 0, stamp, 1, 1))
-    ids.add_returned(0, IdEntry(handle.pack(2, 0, 2, 4, 1), 3))
+        ids.add_fresh(priority, Handle.pack(stamp, 0, stamp, 1, 1))
+    ids.add_returned(0, IdEntry(Handle.pack(2, 0, 2, 4, 1), 3))
     taken = []
     while (entry := ids.take_older(6)) is not None:
-        taken.append(handle.stamp(entry.handle))
+        taken.append(Handle.stamp(entry.handle))
     assert sorted(taken) == [1, 2, 5]
 
 

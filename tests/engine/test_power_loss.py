@@ -17,6 +17,7 @@ from tests.engine.rig import Asked, Cut, Rig
 from tests.total_queue import Verdict, check
 from weft.persistence.store import Change
 from weft.proto import wire
+from weft.server.engine import dedup
 from weft.server.engine.state import Answered, EngineState
 
 #: For a long run: WEFT_SEEDS=10000.
@@ -118,10 +119,10 @@ def test_a_skipped_sync_is_caught() -> None:
 def test_a_forgotten_tombstone_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fully acked batch leaves no trace: its retried push is stored again."""
 
-    def bury_nothing(self: EngineState, partition: int, dead: object) -> None:
+    def bury_nothing(*_: object) -> None:
         return
 
-    monkeypatch.setattr(EngineState, "_write_dedup_record", bury_nothing)
+    monkeypatch.setattr(dedup, "write_record", bury_nothing)
     assert caught(Rig, "redelivered")
 
 

@@ -20,8 +20,7 @@ from weft.errors import (
 from weft.ids import BATCH_BITS, PRODUCER_BITS, MessageId
 from weft.persistence import layout
 from weft.proto import wire
-from weft.server.engine.engine import SinglePush
-from weft.server.engine.push import check_batch
+from weft.server.engine.push import SinglePush, check_batch
 from weft.server.engine.state import LSNS_AHEAD
 
 #: Large enough to be checked in place.
@@ -91,7 +90,7 @@ def test_a_body_and_its_empty_neighbour_survive_as_they_are(rig: Rig) -> None:
 
 
 def test_an_unknown_queue_is_named(rig: Rig) -> None:
-    with pytest.raises(QueueNotFound, match=r"no queue 'nope'.*create"):
+    with pytest.raises(QueueNotFound, match=r"the queue 'nope' does not exist.*create"):
         rig.push("nope", b"a")
 
 
@@ -222,7 +221,7 @@ def test_headers_and_keys_have_largest_sizes(rig: Rig) -> None:
 def test_a_queue_that_is_full_refuses_and_takes_again(rig: Rig) -> None:
     rig.create("small", max_messages=3)
     rig.push("small", b"a", b"b", batch=1)
-    with pytest.raises(QueueFull, match="holds 2 messages of 3"):
+    with pytest.raises(QueueFull, match="has 2 messages of at most 3"):
         rig.push("small", b"c", b"d", batch=2)
     rig.push("small", b"c", batch=3)  # exactly full
     assert rig.push("small", b"a", b"b", batch=1).duplicate, "a retry is not a new push"

@@ -110,9 +110,9 @@ def test_what_is_given_up_never_wins(rig: Rig) -> None:
     assert writer.give_up((0, token), (0, late)) == []
     assert writer.give_up((0, token), (0, late), expire=True) == [0, 1]
     rig.crash()
-    with pytest.raises(errors.InvalidArgument, match="given up"):
+    with pytest.raises(errors.InvalidArgument, match="was discarded"):
         writer.decide(0, (0, 0, token))
-    with pytest.raises(errors.Fenced, match="given up"):
+    with pytest.raises(errors.Fenced, match="was discarded"):
         writer.close(0, 1, 0, late, 1)
     rig.call(pipelines.DropStages("q", "app", [token, late]))
     rig.settle()

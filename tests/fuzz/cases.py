@@ -26,6 +26,7 @@ from weft.proto import weft_pb2, wire
 from weft.server.edges import peer_edge
 from weft.transport import noise_transport, zmtp
 
+from .http2_conversations import http2, http2_conversations
 from .target import Target
 
 _CONNECT_S: Final = 5.0
@@ -191,6 +192,7 @@ KINDS: Final[dict[str, tuple[st.SearchStrategy[Any], Check]]] = {
     "7701 changed calls": (st.tuples(mutated(), _payloads), zmq_mutated),
     "7701 wild values": (st.tuples(VALID, _payloads), zmq_valid),
     "7700 protobuf": (protobufs(), protobuf),
+    "7700 frames": (http2_conversations(), http2),
     "7700 bytes": (st.tuples(st.just("grpc"), raw_bytes()), tcp),
     "7701 bytes": (st.tuples(st.just("zmq"), raw_bytes()), tcp),
     "7701 bytes, encrypted": (st.tuples(st.just("sealed"), raw_bytes()), tcp),

@@ -312,7 +312,8 @@ MUTANTS = (
 )
 
 #: Corrections whose absence the explorer does not reveal, kept in the queues all the same: see
-#: "What the explorer did not confirm" in docs/mpi.md. A mutant that is caught belongs in MUTANTS.
+#: "Corrections that the explorer did not confirm" in docs/mpi.md. A mutant that is caught belongs
+#: in MUTANTS.
 SURVIVORS = (
     Mutant("5.6 Min_timestamp without versions", mutant_tree(StampWithoutVersion), TWICE),
     Mutant("5.6 no version when a ring empties", mutant_tree(EmptyWithoutVersion), TWICE),

@@ -239,7 +239,7 @@ NOT_ALL = [
 @pytest.mark.parametrize(
     ("queue", "what", "code", "says"),
     [
-        ("nowhere", PATIENT, 1, "there is no queue 'nowhere'"),
+        ("nowhere", PATIENT, 1, "the queue 'nowhere' does not exist"),
         ("errors", ["./no-such-program"], 2, "./no-such-program cannot be started"),
         ("errors", SILENT, 1, "has not called weft.mpsc.open()"),
         ("errors", NOT_ALL, 1, "not all ranks have called weft.mpsc.open within 2 s"),
@@ -260,8 +260,8 @@ def test_what_cannot_work_ends_the_job(
     ("arguments", "says"),
     [
         (["--queue", "events", "--", "true"], "no MPI launcher is seen"),
-        (["--", "true"], "Name a queue"),
-        (["--queue", "events", "--idle-ms", "5", "--", "true"], "--idle-ms is about --from"),
+        (["--", "true"], "Pass --queue for ranks that send"),
+        (["--queue", "events", "--idle-ms", "5", "--", "true"], "--idle-ms requires --from"),
         (["--queue", "events"], "Missing argument"),
         (["--queue", "events", "--item-bytes", "0", "--", "true"], "item_bytes must be 1 to"),
     ],

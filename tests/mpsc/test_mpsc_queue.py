@@ -153,7 +153,7 @@ def test_shapes_out_of_range_are_refused() -> None:
 
 def test_a_stamp_that_does_not_fit_is_refused_before_it_breaks_the_order() -> None:
     assert check_stamp(6, stamp_max=7) == 6
-    with pytest.raises(TooLarge, match="open a new one"):
+    with pytest.raises(TooLarge, match="open a new queue"):
         check_stamp(7, stamp_max=7)
 
 

@@ -19,7 +19,7 @@ from weft.server.security import token_file
 class Secure:
     """A node with a certificate and tokens, and its callers."""
 
-    def __init__(self, folder: Path, *, mutual: bool = False) -> None:
+    def __init__(self, folder: Path, *, mutual: bool = False, grpc_server: str = "native") -> None:
         self.authority = Authority(folder)
         server = self.authority.sign("server")
         self.file = folder / "tokens.json"
@@ -28,6 +28,7 @@ class Secure:
             "tls_cert": server.cert,
             "tls_key": server.key,
             "tokens": self.file,
+            "grpc_server": grpc_server,
         }
         if mutual:
             settings["tls_ca"] = self.authority.pair.cert

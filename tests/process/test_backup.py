@@ -226,9 +226,9 @@ def test_one_queue_and_what_is_refused(tmp_path: Path, other: Cluster) -> None:
 
 
 def test_a_purge_by_mistake_is_undone_by_the_documented_commands(tmp_path: Path) -> None:
-    """The commands of docs/operations.md, as printed, against a cluster in use."""
-    text = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
-    section = text.split("### A purge by mistake")[1]
+    """The commands of docs/how-to/backup-and-restore.md, as printed, against a cluster in use."""
+    text = (Path(__file__).parents[2] / "docs/how-to/backup-and-restore.md").read_text()
+    section = text.split("## A purge by mistake")[1]
     commands = re.findall(r"^weft .*$", section.split("```")[1], re.M)
     assert [words.split()[1] for words in commands] == ["backup", "queue", "restore", "restore"]
     backup, purge, restore, again = (_without_comment(words) for words in commands)

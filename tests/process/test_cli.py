@@ -238,7 +238,9 @@ def test_kv(servers: str) -> None:
     weft(servers, "kv", "insert", "colour", "blue")
     assert weft(servers, "kv", "lookup", "colour").stdout == "blue"
     assert weft(servers, "kv", "append", "colour", "ish").stdout == "7\n"
-    assert weft_json(servers, "kv", "lookup", "colour") == {"key": "colour", "value": "blueish"}
+    assert weft_json(servers, "kv", "lookup", "colour") == {
+        "key": "colour", "value": "blueish", "version": 2,
+    }  # fmt: skip
     refused = weft(servers, "kv", "cas", "colour", "--old", "red", "--new", "green", code=1)
     assert "blueish" in refused.stderr
     swapped = weft_json(servers, "kv", "cas", "colour", "--old", "blueish", "--new", "green")

@@ -66,6 +66,30 @@ def test_with_a_running_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert list((tmp_path / "here").iterdir()) == []
 
 
+def test_the_hash_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    with testing.cluster(data=tmp_path / "node", durability="disk") as cluster:
+        words = ["--kv", "-s", cluster.servers[0], "--batch", "300", "--plot", "table.png"]
+        found = bench(*words)
+        assert cluster.client().kv.scan().entries == [], "the run's keys are left behind"
+        assert [one.name for one in (tmp_path / "here").iterdir()] == ["table.png"]
+        told = CliRunner().invoke(cli, [*SMALL, *words, "--memory"])
+        assert told.exit_code == 2
+        assert "--memory" in told.stderr
+        told = CliRunner().invoke(cli, [*SMALL, "--kv", "-s", cluster.servers[0]])
+        assert told.exit_code == 0, told.stderr
+        assert "insert_many, 4 in flight per client" in told.stdout
+    assert set(found["rates"]) == {"insert_many", "lookup_many", "insert", "lookup"}
+    for rate in found["rates"].values():
+        assert rate["keys_per_s"] > 0
+        assert rate["server_cpu_us"] > 0
+    # A batch costs less per key than single calls, and an insert waits for a synced write.
+    rates = found["rates"]
+    assert rates["insert_many"]["server_cpu_us"] < rates["insert"]["server_cpu_us"]
+    assert found["latency_us"]["insert"]["p50"] > found["floors"]["fdatasync_append_us"] / 4
+
+
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 128 + signal.SIGTERM)]
 )

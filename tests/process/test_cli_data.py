@@ -47,9 +47,13 @@ def diagnose(data: Path) -> tuple[int, list[Any]]:
     ]
 
 
+def _all(data: Path) -> str:
+    return CliRunner().invoke(cli, ["doctor", "--data", str(data)]).stdout
+
+
 def test_a_whole_directory(data: Path) -> None:
     code, (found,) = diagnose(data)
-    assert (code, found["level"]) == (0, "OK")
+    assert (code, found["level"]) == (0, "OK"), _all(data)
     # 20 heads, 20 bodies, a queue, a value, and the records of the partitions.
     assert int(found["found"].partition(" ")[0]) >= 42
     assert diagnose(data) == (0, [found]), "a look must not change what is there"
@@ -93,5 +97,5 @@ def test_a_missing_file_is_named(data: Path) -> None:
 def test_no_directory_is_not_made(tmp_path: Path) -> None:
     code, found = diagnose(tmp_path / "nothing")
     assert code == 1
-    assert "no data directory" in found[0]["found"]
+    assert "not a data directory of a node" in found[0]["found"]
     assert not (tmp_path / "nothing").exists()

@@ -59,6 +59,11 @@ def shell(node: testing.Cluster) -> Shell:
     return Shell(",".join([node.servers] if isinstance(node.servers, str) else node.servers))
 
 
+def _rows(shown: str) -> list[list[str]]:
+    """The rows of `weft queue show`, as words."""
+    return [line.split() for line in shown.splitlines()]
+
+
 def test_pop_of_an_empty_queue_has_its_own_exit_code(shell: Shell, name: str) -> None:
     shell("queue", "create", name)
     assert shell("pop", name, code=3).stdout == ""
@@ -72,17 +77,20 @@ def test_pop_of_an_empty_queue_has_its_own_exit_code(shell: Shell, name: str) ->
 def test_an_ordered_queue_is_created_and_shown(shell: Shell, name: str) -> None:
     shell("queue", "create", name, "--ordered")
     shell("queue", "create", name, "--ordered")  # again: the same settings
-    assert "ordered         yes" in shell("queue", "show", name).stdout
+    assert ["ordered", "yes"] in _rows(shell("queue", "show", name).stdout)
     assert shell.json("queue", "show", name)["settings"]["ordered"] is True
     shell("queue", "create", f"{name}.plain")
-    assert "ordered         no" in shell("queue", "show", f"{name}.plain").stdout
+    assert ["ordered", "no"] in _rows(shell("queue", "show", f"{name}.plain").stdout)
 
 
 def test_create_or_update(shell: Shell, client: weft.Client, name: str) -> None:
     assert shell.json("queue", "create", name, "--lease-ms", "1000", "--update")["created"]
     assert "exists" in shell("queue", "create", name, "--lease-ms", "2000", code=1).stderr
     assert not shell.json("queue", "create", name, "--lease-ms", "2000", "--update")["created"]
-    shell("queue", "create", name, "--max-messages", "10", "--update")
+    changed = shell("queue", "create", name, "--max-messages", "10", "--update").stdout
+    assert changed == f"{name} has these settings now\n", "not that it had them"
+    again = ("queue", "create", name, "--lease-ms", "2000", "--max-messages", "10")
+    assert shell(*again).stdout == f"{name} exists with these settings\n"
     settings = client.queue(name).stats().settings
     assert (settings.lease_ms, settings.max_messages) == (2000, 10), "what is not named stays"
     assert client.create_queue(name, update=True) is False

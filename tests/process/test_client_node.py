@@ -177,7 +177,7 @@ def test_bad_arguments_say_what_is_wrong(client: weft.Client, queue: weft.Queue)
         queue.push(b"", headers={"n": 1})  # type: ignore[dict-item]
     with pytest.raises(weft.InvalidArgument, match="queue name"):
         client.queue("no spaces")
-    with pytest.raises(weft.InvalidArgument, match="no such setting"):
+    with pytest.raises(weft.InvalidArgument, match="unknown setting"):
         client.create_queue("q", leese_ms=1)  # type: ignore[call-arg]
     with pytest.raises(weft.InvalidArgument, match="limit"):
         queue.pop_many(0)

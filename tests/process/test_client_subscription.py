@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import weft
-from weft.client.transport.link import run
+from weft.client.transport.blocking_link import run
 from weft.errors import InvalidArgument, UsageError
 from weft.proto import pipelines, wire
 from weft.testing import Cluster, cluster

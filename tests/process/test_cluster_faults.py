@@ -190,11 +190,11 @@ def test_an_operator_is_asked_twice_before_one_copy_is_left() -> None:
         bodies = push(queue, "kept")
         code, said = leave(made)
         assert code == 2
-        assert "so one copy of everything. Let another node join first; or say --force" in said
+        assert "one copy of every message. Start another node first, or pass --force" in said
         code, said = leave(made, "--force", answers=b"y\nn\n")
         assert code == 1
-        assert "partitions, out?" in said
-        assert "if that disk fails, every message is lost. Really?" in said
+        assert " partitions? [y/N]" in said
+        assert "if that disk fails, all messages are lost. Continue?" in said
         assert "nothing was changed" in said
         states = [node.state for node in ClusterCalls(made.servers).places().nodes]
         assert states == ["active", "active"]

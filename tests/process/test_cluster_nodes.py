@@ -172,7 +172,7 @@ def test_the_command_refuses_what_would_leave_one_copy(three: Cluster) -> None:
     three.kill(2)
     three.recovered()
     error = told(three, "cluster", "leave", three.node(1).id, "--yes", code=2)["error"]
-    assert "one copy of everything" in error["message"]
+    assert "one copy of every message" in error["message"]
 
 
 def test_one_more_joins_and_another_leaves_for_good(three: Cluster) -> None:

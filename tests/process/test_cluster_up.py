@@ -172,7 +172,7 @@ def test_a_node_that_is_killed_is_told_of_and_not_started_again(tmp_path: Path, 
         os.kill(node["pid"], signal.SIGKILL)
         assert process.wait(100) == 1
         assert process.stderr is not None
-        assert "node-0 ended with exit code -9" in process.stderr.read()
+        assert "node-0 exited with code -9" in process.stderr.read()
 
 
 def test_a_node_that_does_not_start_is_named(tmp_path: Path, port: str) -> None:

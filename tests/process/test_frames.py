@@ -201,7 +201,10 @@ def test_mutated_calls(zmq_client: WireClient, frame: bytes, payload: list[bytes
 def test_valid_calls_with_wild_values(
     zmq_client: WireClient, call: wire.Call, payload: list[bytes]
 ) -> None:
-    (answer,) = _answers(zmq_client, [wire.encode(call), *payload])
+    # A request that is a job of the node, such as a redrive, is answered at the end of its round:
+    # after the marker, if both arrive in one round.
+    answers = _answers(zmq_client, [wire.encode(call), *payload]) or [zmq_client.receive()[1]]
+    (answer,) = answers
     if len(payload) != isinstance(call.request, wire.Push) and not isinstance(
         call.request, wire.GetView | wire.Status
     ):

@@ -157,7 +157,7 @@ def test_a_full_disk_ends_the_node_and_loses_nothing(disk: Path, tmp_path: Path)
         assert filled > 0
         assert str(node.data) in node.log
         assert "No space left on device" in node.log
-        assert "Everything that was acknowledged is kept" in node.log
+        assert "All acknowledged messages are kept" in node.log
 
         ballast.unlink()
         with WireClient(node.start().zmq) as client:

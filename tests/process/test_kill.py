@@ -21,6 +21,8 @@ from tests.process.live_node import LiveNode
 from tests.process.load import QUEUE, Consumer, Producer, Target, Worker, drain, working
 from tests.process.wire_client import WireClient
 from tests.total_queue import History, check
+from weft import limits
+from weft.proto.settings import Settings
 
 KILLS: Final = int(os.environ.get("WEFT_TEST_KILLS", 50))
 PRODUCERS: Final = 3
@@ -65,7 +67,8 @@ def test_kill_under_load(tmp_path: Path) -> None:
     workers += [Consumer(f"consumer-{n}", target, history, seed) for n in range(CONSUMERS)]
     with LiveNode(tmp_path / "node") as node:
         with WireClient(node.start().zmq) as client:
-            client.create(QUEUE)
+            # A busy machine runs this for longer than the default window.
+            client.create(QUEUE, Settings(dedup_window_ms=limits.DEDUP_WINDOW_MS_MAX))
         with working(workers, target, node.kill):
             target.moved(node.zmq)
             kills = 0

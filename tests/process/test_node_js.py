@@ -11,6 +11,7 @@ from typing import Final
 import pytest
 import xxhash
 
+import weft
 from tests.process.live_node import LiveNode
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
@@ -60,6 +61,34 @@ def _install(folder: Path) -> None:
     if done.returncode and any(word in done.stderr for word in OFFLINE):
         pytest.skip("npm cannot reach its registry, and the packages are not here yet")
     assert done.returncode == 0, done.stderr
+
+
+def test_a_node_js_transaction(modules: Path, tmp_path: Path) -> None:
+    with LiveNode(tmp_path / "node") as node:
+        node.start()
+        with weft.connect(node.grpc) as client:
+            client.create_queue("from")
+            client.create_queue("to")
+            for start in range(0, 1000, 100):
+                bodies = [b"message %d" % number for number in range(start, start + 100)]
+                client.queue("from").push_many(bodies)
+            program = ROOT / "examples" / "node-transform" / "transform.js"
+            proto = str(ROOT / "proto" / "weft.proto")
+            done = subprocess.run(
+                ["node", str(program), proto, node.grpc, "from", "to", "1000"],
+                env=os.environ | {"NODE_PATH": str(modules / "node_modules")},
+                capture_output=True,
+                text=True,
+                timeout=200,
+                check=False,
+            )
+            assert done.returncode == 0, done.stdout + done.stderr
+            assert done.stdout == "transformed 1000\n"
+            counted = client.kv.lookup("transformed/to") or b""
+            assert sum(map(int, filter(None, counted.split(b",")))) == 1000
+            found = [each.body for each in client.queue("to").pop_many(2000, wait_ms=5000)]
+            assert sorted(found) == sorted(b"MESSAGE %d" % number for number in range(1000))
+            assert client.queue("from").stats().ready == 0
 
 
 def test_a_node_js_client(modules: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The README's example is a file, and it runs as printed."""
+"""The printed examples of README.md and docs/tutorial.md are files, and run as printed."""
 
 from __future__ import annotations
 
@@ -19,10 +19,18 @@ WORKER = ROOT / "examples" / "worker.py"
 
 def test_the_examples_are_the_printed_ones() -> None:
     text = (ROOT / "README.md").read_text()
-    first, worker, *_ = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    (worker,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    tutorial = (ROOT / "docs" / "tutorial.md").read_text()
+    first, *_ = re.findall(r"```python\n(.*?)```", tutorial, re.DOTALL)
     assert first == EXAMPLE.read_text()
     assert worker == WORKER.read_text()
     assert text.index('queue("orders").work(') < text.index("## How fast")
+
+
+def test_the_readme_names_the_wire_format_and_the_library_that_writes_it() -> None:
+    text = " ".join((ROOT / "README.md").read_text().split())
+    assert "msgpack frames that the library msgspec writes" in text
+    assert '"msgspec' in (ROOT / "pyproject.toml").read_text()
 
 
 @pytest.mark.process

@@ -13,7 +13,7 @@ import pytest
 
 from tests.process.live_node import LiveNode
 from tests.process.wire_client import WireClient
-from weft.dht import placement
+from weft.ids import partition_of
 from weft.limits import MIB
 from weft.persistence import layout
 from weft.persistence.directory import DataDirectory
@@ -101,10 +101,10 @@ def _fill_one_by_one(data: Path) -> None:
     queue = QueueState("ready", QueueRecord(1, 0, Settings()))
     payload = wire.encode(wire.Payload([os.urandom(BODY_BYTES)]))
     lsns: Counter[int] = Counter()
-    rows = [(layout.queue("ready"), encode_queue(queue.record()))]
+    rows = [(layout.of_catalogue("ready"), encode_queue(queue.record()))]
     stamp = time.time_ns() // 1000 - MESSAGES
     for batch in range(MESSAGES):
-        partition = placement.of_batch(1, batch, directory.partitions)
+        partition = partition_of(1, batch, directory.partitions)
         lsns[partition] += 1
         part = Part(0, 1, queue.id)
         head = Head(queue.id, 1, batch, 1, len(payload), stamp + batch, 0, None, [part])

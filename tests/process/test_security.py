@@ -11,7 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from weft.client.transport.tcp_connection import TcpConnection
 from weft.persistence.node_keys import Keys
 from weft.proto import weft_pb2 as pb
 from weft.proto import weft_pb2_grpc, wire
+from weft.server.edges.tls_handshakes import HANDSHAKES_MAX
 from weft.server.security import token_file
 from weft.server.security.data_key import data_key
 from weft.transport import noise
@@ -36,9 +37,11 @@ from weft.transport import noise
 pytestmark = pytest.mark.process
 
 
-@pytest.fixture(scope="module")
-def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
-    made = Secure(tmp_path_factory.mktemp("secure"))
+@pytest.fixture(scope="module", params=["native", "grpcio"])
+def secure(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Secure]:
+    made = Secure(tmp_path_factory.mktemp("secure"), grpc_server=request.param)
     with made.node.start():
         with made.stub(made.owner) as owner:
             for name in ("orders", "other"):
@@ -337,11 +340,12 @@ def test_nodes_with_tls_and_tokens_form_a_cluster(tmp_path: Path) -> None:
         stranger = LiveNode(tmp_path / "third", log=tmp_path / "third.log", join=seed, **settings)
         with pytest.raises(NodeEnded) as ended:
             stranger.start()
-        assert "wants a token" in ended.value.log
+        assert "requires a token" in ended.value.log
 
 
-def test_mutual_tls_wants_a_certificate_of_the_authority(tmp_path: Path) -> None:
-    made = Secure(tmp_path, mutual=True)
+@pytest.mark.parametrize("grpc_server", ["native", "grpcio"])
+def test_mutual_tls_wants_a_certificate_of_the_authority(tmp_path: Path, grpc_server: str) -> None:
+    made = Secure(tmp_path, mutual=True, grpc_server=grpc_server)
     (tmp_path / "others").mkdir()
     stranger = Authority(tmp_path / "others", "stranger").sign("client")
     with made.node.start():
@@ -350,6 +354,22 @@ def test_mutual_tls_wants_a_certificate_of_the_authority(tmp_path: Path) -> None
         for client in (None, stranger):
             with made.stub(made.owner, client=client) as unknown:
                 assert unknown.code("ListQueues", pb.ListQueuesRequest()) == "UNAVAILABLE"
+
+
+def test_half_open_handshakes_do_not_keep_clients_out(tmp_path: Path) -> None:
+    made = Secure(tmp_path)
+    with made.node.start(), ExitStack() as stack:
+        host, _, port = made.node.grpc.rpartition(":")
+        for _ in range(HANDSHAKES_MAX + 100):
+            stack.enter_context(socket.create_connection((host, int(port)), 60))
+        with made.stub(made.owner) as owner:
+            assert owner.code("ListQueues", pb.ListQueuesRequest()) == "OK"
+        # The others are closed when their time is over, or make room for new ones.
+        plain = stack.enter_context(socket.create_connection((host, int(port)), 60))
+        plain.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+        with suppress(ConnectionResetError):
+            while plain.recv(1000):
+                pass  # an alert
 
 
 @pytest.mark.parametrize(

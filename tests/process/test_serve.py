@@ -157,7 +157,7 @@ def test_a_failed_disk_ends_the_node(tmp_path: Path) -> None:
     assert set(codes[:stored]) <= {grpc.StatusCode.OK}
     assert set(codes[stored:]) <= refused
     assert node.returncode == 3
-    assert "weft serve: the node ended, because it failed: " in said
+    assert "weft serve: the node failed and ended: " in said
     assert "File too large" in said
 
 
@@ -249,7 +249,7 @@ def test_a_data_directory_that_cannot_be(tmp_path: Path) -> None:
 
 def test_beyond_this_machine(tmp_path: Path) -> None:
     flags = ["--data", str(tmp_path / "data"), "--listen", "0.0.0.0:0"]
-    refused(run(*flags), 2, "anyone there could read and delete every queue")
+    refused(run(*flags), 2, "any program there can read and delete every queue")
     assert not (tmp_path / "data").exists()
 
 

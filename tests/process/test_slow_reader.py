@@ -18,7 +18,7 @@ import pytest
 
 from tests.process.live_node import LiveNode
 from tests.process.wire_client import WireClient
-from weft.limits import MIB
+from weft.limits import LEASE_MS_MAX, MIB, WAIT_MS_MAX
 from weft.proto import wire
 from weft.server.edges.edge import PEER_BYTES_MAX
 
@@ -90,14 +90,14 @@ def test_pops_that_wait_are_answered_as_fast_as_they_are_read(tmp_path: Path) ->
     When messages for all arrive at once, each pop is answered when there is room, and the
     connection stays open.
     """
-    waits = 3 * PEER_BYTES_MAX // (BATCH * BODY_BYTES)
+    waits = 2 * PEER_BYTES_MAX // (BATCH * BODY_BYTES)
     with LiveNode(tmp_path / "node") as node, WireClient(node.start().zmq) as other:
         for queue in ("large", "larger"):
             other.create(queue)
         before = node.own_bytes()
         with WireClient(node.zmq, receive_max=1) as slow:
             asked = {
-                slow.send(wire.Pop(queue, BATCH, 30_000, 120_000))
+                slow.send(wire.Pop(queue, BATCH, WAIT_MS_MAX, LEASE_MS_MAX))
                 for queue in ("large", "larger")
                 for _ in range(waits // 2)
             }

@@ -57,7 +57,7 @@ def fill(path: Path) -> int:
     assert not isinstance(failure, StoreDamaged)
     assert str(path) in failure.message
     assert "No space left on device" in failure.message
-    assert "make room" in failure.message
+    assert "free disk space" in failure.message
     with pytest.raises(StorageError, match="No space left on device"):
         store.write([(b"a", b"small")], sync=True)
     with pytest.raises(StorageError, match="No space left on device"):

@@ -121,7 +121,7 @@ def test_settings_are_those_of_serve(tmp_path: Path) -> None:
         made.stop(0)
         said = made.node(0).log.read_text()
     assert "durability=os" in said
-    assert "insecure: whoever reaches these ports" in said
+    assert "insecure: any client that reaches these ports" in said
     with pytest.raises(Unavailable, match=r"No such option.*--nonsense"), cluster(nonsense=1):
         pytest.fail("it started")
 

@@ -1,4 +1,4 @@
-"""TLS with a private authority: the commands of SECURITY.md, as printed, on three hosts."""
+"""TLS with a private authority: the printed commands of docs/how-to/secure.md, on three hosts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from weft.node_process import unused_ports
 pytestmark = pytest.mark.process
 
 SECTION = (
-    (Path(__file__).parents[2] / "SECURITY.md")
+    (Path(__file__).parents[2] / "docs" / "how-to" / "secure.md")
     .read_text()
     .split("## TLS with a private authority")[1]
 )
@@ -107,7 +107,7 @@ def test_the_commands_of_the_documentation(tmp_path: Path, environment: dict[str
 
     first, rest = COMMANDS.split("\n", 1)
     printed = shell(first, []).split("\n", 1)
-    assert printed[0].startswith("# made: certs/ca.key")
+    assert printed[0].startswith("# created: certs/ca.key")
     assert printed[1] == rest, "the documentation shows what `weft tls init` prints"
     shell(next(line for line in rest.splitlines() if line.startswith("weft token")), [])
     with Network("a", "b", "c", "client") as network:
@@ -196,7 +196,7 @@ def test_a_wider_data_directory_is_warned_of_and_not_changed(tmp_path: Path) -> 
     data.chmod(0o755)
     with LiveNode(data, log=tmp_path / "log").start():
         pass
-    assert "other users may look into the data directory" in (tmp_path / "log").read_text()
+    assert "other users can read the data directory" in (tmp_path / "log").read_text()
     assert stat.S_IMODE(data.stat().st_mode) == 0o755
     (tmp_path / "weft.toml").write_text(f'data = "{data}"\n')
     found = {f.check: f for f in security.look_at_settings(str(tmp_path / "weft.toml"))}

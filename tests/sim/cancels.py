@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from weft.dht import placement
 from weft.proto import wire
 
 if TYPE_CHECKING:
@@ -60,10 +59,7 @@ class Cancels:
         if machine is None:
             world.after(_RETRY_US, again)
             return
-        partition = placement.of_push(
-            queue.name, queue.settings.ordered, queue.producer, batch.number, batch.dedup_key,
-            world.options.partitions,
-        )  # fmt: skip
+        partition = batch.partition(world.options.partitions)
         plain = (batch.number + tries) % 2 == 0
         if not plain:
             machine = world.machines[machine.node_core.view.places[partition].primary]
@@ -79,7 +75,8 @@ class Cancels:
             if not_done:
                 ledger.open_cancels[body] -= 1
             elif answer == wire.Done(0):
-                gone = may_be_gone or body in ledger.given_up or plain
+                overtaken = ledger.open_cancels[body] > 1  # a later attempt removed the message
+                gone = may_be_gone or overtaken or body in ledger.given_up or plain
                 world.checker.that(gone, f"22: {body!r} is said to be gone, and nobody removed it")
 
         def retry() -> None:

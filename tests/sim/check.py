@@ -12,20 +12,21 @@ from typing import TYPE_CHECKING
 
 from weft.dht.core import SIZE
 from weft.dht.log import decode
-from weft.dht.messages import PeerReply
+from weft.dht.messages import AnyMessage, PeerReply, PeerRequest
 from weft.dht.planner import copies
 from weft.dht.replica import Replica
 from weft.dht.replica_record import ReplicaRecord, decode_replica_record
 from weft.dht.role import Role
 from weft.dht.view import View
-from weft.persistence import layout
+from weft.persistence import channel_layout, layout
 from weft.persistence.store import Change
 from weft.proto import wire
 from weft.server.engine import head
 
-from .ledger import Ledger
+from .ledger import Ledger, pushed_of
 from .log_fold import Fold
 from .machine import SUM_BYTES, Machine
+from .sequences import SequenceOrder
 from .violation import Violation
 
 if TYPE_CHECKING:
@@ -38,10 +39,17 @@ def _name(partition: int, record: bytes) -> tuple[int, int, int]:
     return partition, found.producer, found.batch
 
 
+def _is_undecided(record: bytes) -> bool:
+    """True for a proposal: the entry with the decision is what an answer rests on."""
+    found = head.decode(record[SUM_BYTES:]).proposal
+    return found is not None and not found.decided
+
+
 class Checker:
     def __init__(self, world: World) -> None:
         self._world = world
-        self.fold = Fold(world.options.partitions)
+        self.sequences = SequenceOrder(world.options.partitions)
+        self.fold = Fold(world.options.partitions, self.sequences.applied)
         self.ledger = Ledger(world)
         self.views: dict[int, View] = {}
         self.active: dict[tuple[int, int], str] = {}  # (partition, epoch) -> node
@@ -50,6 +58,8 @@ class Checker:
         self.acknowledged: dict[int, tuple[int, int]] = {}
         #: (partition, producer, batch) -> the log entries that contain the batch.
         self._brought: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
+        #: The key of a delivery -> the log entries that decide it.
+        self._decided: dict[bytes, list[tuple[int, int]]] = {}
         #: Batches that a node wrote without a log entry, while the node was the only replica.
         self._written: set[tuple[int, int, int]] = set()
         #: machine -> partition -> the promised epoch; and the epoch in which the replica was last
@@ -101,9 +111,11 @@ class Checker:
         if before is None:
             self.entries[partition, lsn, epoch] = data
             for place, record in decode(data[8:]).puts:
-                if place[:1] == layout.HEAD:
+                if place[:1] == layout.HEAD and not _is_undecided(record):
                     name = _name(partition, record)
                     self._brought.setdefault(name, []).append((lsn, epoch))
+                elif place[:1] == layout.OUTBOX:
+                    self._decided.setdefault(place, []).append((lsn, epoch))
 
     def looked(self, machine: Machine, touched: set[int]) -> None:
         """Check a machine after a round; `touched`: partitions whose replica may have changed."""
@@ -124,7 +136,34 @@ class Checker:
         if self._world.options.limited:
             self.ledger.looked(machine)
 
+    def delivers(self, machine: Machine, request: wire.Deliver) -> None:
+        """C4: the entry that decides a delivery is on enough disks when the delivery leaves."""
+        machines = self._world.machines.values()
+        for destination, page in zip(request.partitions, request.entries, strict=True):
+            for number, _ in page:
+                decided = self._decided.get(
+                    channel_layout.delivery(request.source, destination, number)
+                )
+                if decided is None:
+                    continue  # written without an entry by a sole replica
+                copies = max(
+                    sum(self._holds(each, request.source, lsn, epoch) for each in machines)
+                    for lsn, epoch in decided
+                )
+                self.that(
+                    copies >= machine.node_core.view.min_sync,
+                    f"C4: {machine.name} sends delivery {number} of {request.source}, which is on "
+                    f"{copies} disks",
+                )
+
     # --- answers of machines --------------------------------------------------------------
+
+    def sent(self, machine: Machine, message: AnyMessage) -> None:
+        """A message leaves a machine for another node."""
+        if isinstance(message, PeerReply):
+            self.replied(machine, message)
+        elif isinstance(message, PeerRequest) and isinstance(message.request, wire.Deliver):
+            self.delivers(machine, message.request)
 
     def replied(self, machine: Machine, message: PeerReply) -> None:
         """An answer leaves a machine for another node, which forwarded a client's request."""
@@ -143,14 +182,20 @@ class Checker:
         """An answer leaves a machine for a client."""
         if isinstance(answer, wire.Pushed):
             self._acknowledges(machine, answer)
+        elif isinstance(answer, wire.Multicasted):
+            for pushed in pushed_of(answer):
+                self._acknowledges(machine, pushed)
         elif isinstance(answer, wire.Popped):
             self.ledger.lent(machine, answer, payload)
-        elif isinstance(request, wire.Ack | wire.Nack | wire.Extend) and isinstance(
+        elif isinstance(request, wire.Ack | wire.Nack | wire.Move | wire.Extend) and isinstance(
             answer, wire.Settled
         ):
             if isinstance(request, wire.Ack):
                 self.ledger.settled(request, answer)
             self.ledger.leases.settled(machine, request.receipts, answer.lost)
+        elif isinstance(request, wire.Commit) and isinstance(answer, wire.Committed):
+            for each in request.acks:
+                self.ledger.settled(each, wire.Settled(0, 0, []))
         elif isinstance(request, wire.Cancel) and answer == wire.Done(1):
             self.ledger.confirmed_cancel(request)
 

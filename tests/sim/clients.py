@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from weft.dht import placement
 from weft.proto import wire
 from weft.proto.settings import Settings
@@ -26,6 +28,19 @@ _HURRIED_HOLD_US_MAX = 20_000
 DEAD = "dead"
 #: The ordered queue.
 LINE = "line"
+#: The grouped queue, and the number of its groups.
+GROUPED = "grouped"
+#: The stochastic queue.
+EVENTS = "events"
+_GROUPS = 3
+#: Of so many nacks of "jobs", one is a move to the dead-letter queue.
+_MOVES = 4
+#: The queue that transactions consume, while there are faults.
+INTAKE = "intake"
+#: The queue of the tasks of graphs, which only workers of graphs consume.
+GRAPH = "graph"
+#: The queues of multicasts, which get plain pushes, too.
+FANS = ("fan-a", "fan-b", "fan-c")
 
 
 @dataclass
@@ -56,16 +71,40 @@ class Batch:
     bodies: list[bytes]
     dedup_key: str | None = None
     delay_us: int = 0
+    group: str | None = None
+    #: The queues of a multicast; `bodies` has the messages of all copies.
+    copies: int = 1
+    tenant: str = ""
+    #: A multicast to several partitions: one stored batch on each of them.
+    spread: bool = False
     sent_at: int = 0
     done: bool = False
     #: Answers that reported the batch as new.
     taken_count: int = 0
 
+    def queue_of(self, index: int) -> str:
+        """The name of the queue with a message."""
+        if self.copies == 1:
+            return self.queue.name
+        return FANS[index * self.copies // len(self.bodies)]
+
+    def partition(self, partitions: int) -> int:
+        if self.group is not None:
+            return placement.of_text(self.group, partitions)
+        queue = self.queue
+        return placement.of_push(
+            queue.name, queue.settings.ordered, queue.producer, self.number, self.dedup_key,
+            partitions,
+        )  # fmt: skip
+
 
 def queues(world: World) -> list[Used]:
     options = world.options
     lease_ms = options.lease_ms
-    used = [Used("work", 7, Settings(lease_ms=lease_ms))]
+    work = Settings(lease_ms=lease_ms, keep_leases=options.keep_leases)
+    if options.limits:
+        work = replace(work, rate_limit=200, max_in_flight=12)
+    used = [Used("work", 7, work)]
     if options.dead_letters:
         settings = Settings(lease_ms=lease_ms, max_deliveries=2, dead_letter=DEAD)
         used.append(Used("jobs", 8, settings))
@@ -75,6 +114,28 @@ def queues(world: World) -> list[Used]:
         used.append(Used("temporary", 10, Settings(lease_ms=lease_ms)))
     if options.ordered:
         used.append(Used(LINE, 11, Settings(lease_ms=lease_ms, ordered=True)))
+    if options.grouped:
+        used.append(Used(GROUPED, 12, Settings(lease_ms=lease_ms, grouped=True)))
+    if options.transactions:
+        from . import transactions  # which needs this module
+
+        used += transactions.queues(lease_ms)
+    if options.graphs:
+        from . import graphs
+
+        used += graphs.queues(lease_ms)
+    if options.multicasts:
+        settings = Settings(lease_ms=lease_ms)
+        used += [Used(name, 13 + number, settings) for number, name in enumerate(FANS)]
+    if options.sequences:
+        from . import sequences  # which needs this module
+
+        used += sequences.queues(options.partitions, lease_ms)
+    if options.stochastic:
+        kind = Settings(
+            lease_ms=lease_ms, kind="stochastic", buffers=4, max_hops=2, access=options.access
+        )
+        used.append(Used(EVENTS, 47, kind))
     return used
 
 
@@ -102,17 +163,17 @@ class Clients:
             exists = isinstance(answer, wire.Failure) and answer.code == "QUEUE_EXISTS"
             queue.made = queue.made or isinstance(answer, wire.Created) or exists
 
-        self.world.ask(
-            machine, wire.CreateQueue(queue.name, queue.settings), (), made, plain=True
-        )  # fmt: skip
+        create = wire.create_request(queue.name, queue.settings)
+        self.world.ask(machine, create, (), made, plain=True)
 
     # --- producers ------------------------------------------------------------------------
 
     def prepare(self, count: int) -> list[Batch]:
         """Make batches for the producers, spread over all queues in turn."""
         rng = self.world.rng
+        queues = [queue for queue in self.queues if queue.name != GRAPH]
         for number in range(count):
-            queue = self.queues[number % len(self.queues)]
+            queue = queues[number % len(queues)]
             size = rng.randrange(1, 4)
             bodies = [f"{queue.name}.{number}.{index}".encode() for index in range(size)]
             key = f"key {number}" if rng.random() < 0.2 else None
@@ -120,6 +181,11 @@ class Clients:
             delay = rng.randrange(2_000_000) // 1000 * 1000 if delayed else 0
             delay = 0 if queue.settings.ordered else delay
             batch = Batch(queue, number, bodies, key, delay)
+            if queue.settings.grouped:
+                group = f"group {number // len(queues) % _GROUPS}"
+                batch = Batch(queue, number, bodies, group=group)
+            elif self.world.options.tenants and number % 3 and not queue.settings.ordered:
+                batch.tenant = f"tenant {number % 3}"
             self.batches.append(batch)
             self.world.checker.ledger.batches[queue.producer, number] = batch
         return self.batches
@@ -138,12 +204,18 @@ class Clients:
             queue.name, queue.producer, batch.number, len(batch.bodies), batch.delay_us // 1000, 0,
             batch.dedup_key,
         )  # fmt: skip
+        if batch.group is not None:
+            request = wire.PushGroup(
+                queue.name, queue.producer, batch.number, len(batch.bodies), group=batch.group
+            )
+        elif batch.tenant:
+            request = wire.PushTenant(
+                queue.name, queue.producer, batch.number, len(batch.bodies),
+                batch.delay_us // 1000, 0, batch.dedup_key, batch.tenant,
+            )  # fmt: skip
         plain = batch.number % 2 == 0
         if not plain:
-            number = placement.of_push(
-                queue.name, queue.settings.ordered, queue.producer, batch.number, batch.dedup_key,
-                world.options.partitions,
-            )  # fmt: skip
+            number = batch.partition(world.options.partitions)
             machine = world.machines[machine.node_core.view.places[number].primary]
         payload = wire.encode(wire.Payload(batch.bodies))
         world.ask(machine, request, (payload,), partial(self._pushed, batch), plain=plain)
@@ -161,6 +233,24 @@ class Clients:
         elif isinstance(answer, wire.Failure) and answer.code == "QUEUE_NOT_FOUND":
             batch.queue.made = False
             self.make(batch.queue)
+        elif isinstance(answer, wire.Failure) and batch.queue.name == EVENTS:
+            self._await_room(batch, answer)
+
+    def _await_room(self, batch: Batch, failure: wire.Failure) -> None:
+        """A producer at a full buffer waits for room, and pushes again at once."""
+        machine = self.world.member()
+        if failure.code != "QUEUE_FULL" or machine is None:
+            return
+        room = wire.Room(
+            EVENTS, batch.partition(self.world.options.partitions), batch.queue.producer,
+            batch.number, len(batch.bodies), 400,
+        )  # fmt: skip
+
+        def told(_: Machine, answer: wire.AnyAnswer, __: Sequence[bytes]) -> None:
+            if answer == wire.Done(1) and not batch.done:
+                self.push(batch, again=True)
+
+        self.world.ask(machine, room, (), told, plain=True)
 
     # --- consumers ------------------------------------------------------------------------
 
@@ -187,7 +277,9 @@ class Clients:
         world.ask(machine, request, (), partial(self._popped, name, prefetch), plain=plain)
 
     def _some_queue(self) -> str:
-        names = [queue.name for queue in self.queues if queue.made]
+        names = [queue.name for queue in self.queues if queue.made and queue.name != GRAPH]
+        if not self.hurry:
+            names = [name for name in names if name != INTAKE]  # for transactions
         names += [DEAD] * (self.world.options.dead_letters and bool(names))
         if self.hurry:
             names = [name for name in names if self._holder(name)]
@@ -212,9 +304,12 @@ class Clients:
         if not isinstance(answer, wire.Popped):
             return
         world, rng = self.world, self.world.rng
+        world.checker.sequences.received(queue, answer.lent)
         contents = [wire.decode_payload(frame).bodies for frame in frames]
         if queue == LINE:
             world.checker.ledger.line.received(answer.lent, contents)
+        elif queue == GROUPED:
+            world.checker.ledger.groups.received(answer.lent, contents)
         for lent, bodies in zip(answer.lent, contents, strict=True):
             luck = 0.5 if self.hurry else rng.random()
             if luck < 0.15:
@@ -253,11 +348,16 @@ class Clients:
         receipts = [wire.Receipt(lent.partition, lent.lsn, lent.nonce, ranges)]
         if queue == LINE:
             world.checker.ledger.line.ended(lent.nonce)
+        elif queue == GROUPED:
+            world.checker.ledger.groups.ended(lent)
         if nack:
             world.checker.ledger.handed(lent.nonce)
             delays = world.options.delays and queue != LINE
             delay_ms = world.rng.randrange(800) if delays else 0
             request: wire.AnyRequest = wire.Nack(queue, receipts, delay_ms)
+            if queue == "jobs" and not lent.nonce % _MOVES:
+                request = wire.Move(queue, receipts, DEAD)
+                world.checker.ledger.moving(lent)
         else:
             request = wire.Ack(queue, receipts)
             world.checker.ledger.acking(bodies)

@@ -21,19 +21,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
-from weft.dht import placement
 from weft.dht import view as views
-from weft.dht.core import INSTALL_BYTES_PER_TICK, PACE, Core, encode_view
+from weft.dht.core import PACE, Core, encode_view
 from weft.dht.messages import Ping, encode
 from weft.dht.messages import StockAnnouncement as Word
 from weft.dht.planner import ReplicationFactor, plan
+from weft.dht.ticker import INSTALL_BYTES_PER_TICK
 from weft.dht.view import Member, View
+from weft.ids import partition_of
 from weft.persistence.memory import MemoryStore
 from weft.pop_search import AskNode, PopSearch, SearchMemory, WaitAtMetadataList
 from weft.proto import wire
 from weft.server.core.stock import AGAIN_US, Stock
-from weft.server.engine import handle
-from weft.server.engine.message_id_queue import MessageIdQueue
+from weft.server.engine.message_id_queue import Handle, MessageIdQueue
 
 _T = TypeVar("_T")
 
@@ -71,7 +71,7 @@ class Server:
         self.ready = 0
 
     def push(self, number: int, partition: int) -> None:
-        self.ids.add_fresh(0, handle.pack(number + 1, partition, number + 1, 1, 100))
+        self.ids.add_fresh(0, Handle.pack(number + 1, partition, number + 1, 1, 100))
         self.ready += 1
 
     def pop(self) -> bool:
@@ -83,7 +83,7 @@ class Server:
 def filled(view: View, messages: int) -> dict[str, Server]:
     servers = {name: Server(name) for name in view.members}
     for number in range(messages):
-        partition = placement.of_batch(7, number, view.catalogue)
+        partition = partition_of(7, number, view.catalogue)
         servers[view.places[partition].primary].push(number, partition)
     return servers
 

@@ -10,8 +10,13 @@ partition:
 
 A purge or a delete ends the leases of its queue, so emptied queues are not checked.
 
+C7: of a queue with `keep_leases` the first holds across crashes, freezes and cuts, too. Not the
+second: an ack that is repeated after its node has executed it and failed is answered "lost".
+
 After a crash, a freeze, a cut or a suspicion all of the above may happen: such an event is a
-*disturbance*, and leases granted before a disturbance are not checked any more.
+*disturbance*, and leases granted before a disturbance are not checked any more. A primary that was
+replaced without its consent may still answer pops that its followers confirmed before, until it
+learns the new view: such a lease counts as granted before the disturbance.
 """
 
 from __future__ import annotations
@@ -56,6 +61,8 @@ class Leases:
         #: Time of the last unplanned event: for all partitions, and by partition.
         self._disturbed_at = -1
         self._disturbed: dict[int, int] = {}
+        #: Version of the view that replaced a suspected primary, by partition and primary.
+        self._replaced_in: dict[tuple[int, str], int] = {}
         #: Number of moves survived by a lease.
         self.survived_count = 0
         self._moved_at: dict[int, int] = {}
@@ -80,13 +87,18 @@ class Leases:
         suspected = {
             name
             for each in self._world.machines.values()
-            for name in each.node_core.core._suspected
+            for name in each.node_core.core.failure_detector.suspected
         }
         for number, (old, new) in enumerate(zip(before.places, view.places, strict=True)):
             if old.primary != new.primary:
                 self._moved_at[number] = self._world.now
                 if old.primary not in new.sync and old.primary in suspected:
                     self._disturbed[number] = self._world.now
+                    self._replaced_in[number, old.primary] = view.version
+
+    def _holds_still(self, grant: Grant, number: int) -> bool:
+        """True if nothing has ended the lease; no failure ends a lease that is kept (C7)."""
+        return grant.queue.settings.keep_leases or self._is_calm(number, grant.at)
 
     def _is_calm(self, number: int, since: int) -> bool:
         """True if nothing unplanned happened to the partition since then."""
@@ -134,7 +146,7 @@ class Leases:
 
     def _asked(self, request: wire.AnyRequest) -> None:
         """A client's request arrives."""
-        if isinstance(request, wire.Ack | wire.Nack):
+        if isinstance(request, wire.Ack | wire.Nack | wire.Move):
             self._settling(request.receipts)
         elif isinstance(request, wire.Extend):  # an extend may also shorten a lease
             for receipt in request.receipts:
@@ -152,11 +164,14 @@ class Leases:
         if batch.queue.made_again:
             return
         now, number = self._world.now, lent.partition
+        replaced_in = self._replaced_in.get((number, machine.name), 0)
+        granted_before = machine.node_core.view.version < replaced_in
         for message in messages:
             before = self._newest.get(message)
             if before is not None and message in before.out and now < before.until - _SLACK_US:
                 self._that(
-                    not self._is_calm(number, before.at),
+                    not self._holds_still(before, number)
+                    or (granted_before and not before.queue.settings.keep_leases),
                     f"{machine.name} lends {lent} while it is out, lent by {before.lender} "
                     f"{now - before.at} us ago for {before.until - before.at} us",
                 )

@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from weft.proto import wire
-from weft.server.engine import handle
+from weft.server.engine.message_id_queue import Handle
+from weft.server.engine.tenants import TenantLevel
 
 from .leases import Leases
 from .machine import Machine
-from .ordered_delivery import Line
+from .ordered_delivery import GroupLines, Line
 from .violation import Violation
 
 if TYPE_CHECKING:
@@ -39,7 +40,11 @@ class Ledger:
         #: Cancels that were sent and not refused, by message.
         self.open_cancels: dict[bytes, int] = {}
         self.dead: set[Message] = set()
-        self._places: dict[tuple[int, int], tuple[int, int]] = {}
+        #: Messages that a consumer has moved from "jobs" to the dead-letter queue.
+        self.moved: set[Message] = set()
+        #: The messages of multicasts that were delivered, by batch.
+        self.indexes: dict[tuple[int, int], set[int]] = {}
+        self._places: dict[tuple[int, int, int], tuple[int, int]] = {}
         self._owners: dict[tuple[int, int], tuple[int, int]] = {}
         self._settled: dict[Message, int] = {}  # when
         self._lent: dict[int, set[Message]] = {}  # by nonce
@@ -48,11 +53,12 @@ class Ledger:
         self._lends: dict[Message, int] = {}
         self._pushed: dict[tuple[str, int, int], tuple[int, int]] = {}
         self.line = Line(world)
+        self.groups = GroupLines(world, self.line)
         self.leases = Leases(world)
 
     # --- answers of machines --------------------------------------------------------------
 
-    def settled(self, request: wire.Ack, answer: wire.Settled) -> None:
+    def settled(self, request: wire.Ack | wire.CommitAck, answer: wire.Settled) -> None:
         for position, receipt in enumerate(request.receipts):
             if position not in answer.lost:
                 place = receipt.partition, receipt.lsn
@@ -69,12 +75,17 @@ class Ledger:
         """A pop's answer leaves the lending machine, for a client or for another machine."""
         if answer.lent and self._queue_of(answer.lent[0]).settings.ordered:
             self.line.leaves(machine, answer.lent)
+        if answer.lent and self._queue_of(answer.lent[0]).settings.grouped:
+            self.groups.leaves(machine, answer.lent)
         for lent, frame in zip(answer.lent, payload, strict=True):
             bodies = wire.decode_payload(frame).bodies
             batch = self.batches[lent.producer, lent.batch]
             wanted = batch.bodies[lent.first : lent.first + lent.count]
             self._that(bodies == wanted, f"{machine.name} lends {lent} with {bodies}, not {wanted}")
             self.delivered.update(bodies)
+            if batch.copies > 1:
+                delivered = self.indexes.setdefault((lent.producer, lent.batch), set())
+                delivered.update(range(lent.first, lent.first + lent.count))
             if lent.nonce in self._lent:
                 continue  # forwarded by the node that popped on behalf of a client
             indexes = range(lent.first, lent.first + lent.count)
@@ -92,11 +103,17 @@ class Ledger:
             )
             self._once(lent, batch)
             self._dead_letter(lent, batch, messages)
-            if lent.deliveries == 1 and not lent.reason:
+            # A moved message is in another queue, where others may wait.
+            if lent.deliveries == 1 and not lent.reason and not messages & self.moved:
                 self._in_order(machine, lent, batch)
             lease = machine.node_core.engine.state.leases.by_nonce.get(lent.nonce)
             if lease is None or lease.handed:  # otherwise counted when handed out
                 self.handed(lent.nonce)
+
+    def moving(self, lent: wire.Lent) -> None:
+        """A consumer moves the messages of a lease to the dead-letter queue, as it moves any."""
+        indexes = range(lent.first, lent.first + lent.count)
+        self.moved.update((lent.partition, lent.lsn, index) for index in indexes)
 
     def handed(self, nonce: int) -> None:
         """An application receives the messages of a lease, or reports that they failed."""
@@ -127,7 +144,8 @@ class Ledger:
         name, place = (lent.producer, lent.batch), (lent.partition, lent.lsn)
         if batch.queue.made_again:
             return  # the same batch may be in the old queue and in the new one
-        known = self._places.setdefault(name, place)
+        part = lent.partition if batch.spread else -1
+        known = self._places.setdefault((*name, part), place)
         self._that(known == place, f"12: batch {lent.batch} is stored at {known} and {place}")
         owner = self._owners.setdefault(place, name)
         self._that(owner == name, f"19: {place} is batch {owner} and batch {name}")
@@ -137,7 +155,8 @@ class Ledger:
         most = batch.queue.settings.max_deliveries
         if not lent.reason:
             self._that(not messages & self.dead, f"18: {lent} is a dead letter and in its queue")
-            self._that(not most or lent.deliveries <= most, f"18: {lent} is delivered too often")
+            few = not most or lent.deliveries <= most or messages <= self.moved
+            self._that(few, f"18: {lent} is delivered too often")
             return
         self.dead |= messages
         for message in messages:
@@ -149,12 +168,16 @@ class Ledger:
         early = batch.sent_at + batch.delay_us - self._world.now
         slack = self._world.options.skew_us + 1000
         self._that(early <= slack, f"{lent} is lent {early} us before it is due")
-        queue = machine.node_core.engine.state.queues.get(batch.queue.name)
-        if queue is None or batch.delay_us:
-            return
+        if batch.spread:
+            return  # a multicast has its place by its number, not by its arrival
+        queue = machine.node_core.engine.state.queues.get(batch.queue_of(lent.first))
+        if queue is None or batch.delay_us or queue.settings.graphs:
+            return  # tasks of a graph are ready in the order of their parents' ends
         for level in queue.ids.levels:
+            if isinstance(level, TenantLevel) and level.tenant != batch.tenant:
+                continue
             for waiting in level.fresh:
-                partition, lsn = handle.split_key(handle.key(waiting))
+                partition, lsn = Handle.split_key(Handle.key(waiting))
                 overtaken = partition == lent.partition and lsn < lent.lsn
                 self._that(not overtaken, f"19: {lent} has overtaken number {lsn}")
 
@@ -208,3 +231,14 @@ class Ledger:
     def _that(self, holds: bool, what: str) -> None:
         if not holds:
             raise Violation(what)
+
+
+def pushed_of(answer: wire.Multicasted) -> list[wire.Pushed]:
+    """The answer for the batch, which is one for all copies."""
+    return [
+        wire.Pushed(
+            answer.partition, copy.producer, copy.batch, sum(count for _, count in copy.ranges),
+            copy.duplicate, answer.durability,
+        )
+        for copy in [each for each in answer.copies if each.partition in (-1, answer.partition)][:1]
+    ]  # fmt: skip

@@ -30,7 +30,7 @@ from .violation import Violation
 if TYPE_CHECKING:
     from weft.dht.replica import Replica
 
-_STATE = b"acdefhkopqrstuv"
+_STATE = b"acdefghkopqrstuvwxy"
 _REPLICA = layout.REPLICA[0]
 
 
@@ -75,8 +75,10 @@ class Rows:
 
 
 class Fold:
-    def __init__(self, catalogue: int) -> None:
+    def __init__(self, catalogue: int, observe: Callable[[int, Changes], None]) -> None:
+        """`observe` gets the changes of each entry, once, in order."""
         self._catalogue = catalogue
+        self.observe = observe
         #: (partition, lsn) -> the epoch of the entry and its encoded changes.
         self._entries: dict[tuple[int, int], tuple[int, bytes]] = {}
         #: machine -> (partition, lsn, epoch, changes): applied, and not known to be on the disk
@@ -161,6 +163,7 @@ class Fold:
             state.change(key, None)  # a payload's key is not one of the rows
         self._end[partition] = lsn
         self._sums[partition][lsn] = state.sum
+        self.observe(partition, changes)
 
     def wrote(self, machine: Machine, changes: list[Change]) -> set[int]:
         """Record a write; return the partitions that may have been written without an entry."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from weft.persistence.memory import MemoryStore
+from weft.proto import wire
 from weft.server.core.node_core import NodeCore
 
 #: Length of a record's checksum, which precedes the data.
@@ -52,6 +53,15 @@ class Machine:
     parked: bool = False
     #: Never to be started again.
     gone: bool = False
+
+    def join_request(self) -> wire.Join:
+        name = self.name
+        return wire.Join(
+            name, "", "", name, name, self.witness,
+            knows_groups=True, knows_commits=True, knows_multicast=True,
+            knows_stochastic=True, knows_limits=True, knows_graphs=True,
+            knows_ordered_multicast=True,
+        )  # fmt: skip
 
     def spoil_disk(self, rng: random.Random) -> None:
         """Flip one bit of one record."""

@@ -53,12 +53,33 @@ class Options:
     dead_letters: bool = False
     limited: bool = False
     ordered: bool = False
+    #: A grouped queue.
+    grouped: bool = False
+    #: Pushes to several queues, and a topic.
+    multicasts: bool = False
+    #: Pushes to several ordered queues at once.
+    sequences: bool = False
+    #: A stochastic queue, and how its consumers choose nodes.
+    stochastic: bool = False
+    access: str = "even"
     #: A queue that is purged, deleted and created again.
     temporary: bool = False
     counters: bool = False
     delays: bool = False
     updates: bool = False
     cancels: bool = False
+    #: Pushes to queues without an order name tenants.
+    tenants: bool = False
+    #: The first queue has a rate limit and a limit of messages in flight.
+    limits: bool = False
+    #: Clients of the hash table with all its verbs.
+    tables: bool = False
+    #: The queue "work" keeps its leases.
+    keep_leases: bool = False
+    #: Clients that commit acks, pushes and table writes together.
+    transactions: bool = False
+    #: Task graphs and their workers.
+    graphs: bool = False
 
     @staticmethod
     def drawn(seed: int, rng: random.Random, *, whole: bool) -> Options:
@@ -68,7 +89,35 @@ class Options:
         all runs once had, is still the same run.
         """
         options = Options.draw(rng)
-        return options if whole else options.sized(random.Random(f"size of {seed}"))
+        if whole:
+            return options
+        # From generators of their own: a seed without a grouped queue and a table keeps its run.
+        tables = random.Random(f"tables of {seed}").random() < 0.3
+        grouped = random.Random(f"groups of {seed}").random() < 0.3
+        kind = random.Random(f"stochastic queue of {seed}")
+        stochastic, access = kind.random() < 0.3, kind.choice(["even", "rates", "near"])
+        multicasts = random.Random(f"multicasts of {seed}").random() < 0.3
+        sequences = random.Random(f"sequences of {seed}").random() < 0.3
+        sized = options.sized(random.Random(f"size of {seed}"))
+        transactions = random.Random(f"transactions of {seed}").random() < 0.3
+        graphs = random.Random(f"graphs of {seed}").random() < 0.25
+        keep_leases = random.Random(f"kept leases of {seed}").random() < 0.2
+        tenants = random.Random(f"tenants of {seed}").random() < 0.3
+        limits = random.Random(f"limits of {seed}").random() < 0.2
+        return replace(
+            sized,
+            tables=tables,
+            grouped=grouped,
+            transactions=transactions,
+            graphs=graphs,
+            multicasts=multicasts,
+            sequences=sequences,
+            keep_leases=keep_leases,
+            stochastic=stochastic,
+            access=access,
+            tenants=tenants,
+            limits=limits,
+        )
 
     def sized(self, rng: random.Random) -> Options:
         """Many short runs, some long ones; and options added after the first generator."""
@@ -111,6 +160,9 @@ class Options:
             leaves=rng.random() < 0.5,
             skew_us=rng.choice([0, 300_000, 5_000_000]),
             ordered=rng.random() < 0.4,
+            grouped=random.Random(f"groups of moves {seed}").random() < 0.4,
+            multicasts=random.Random(f"multicasts of moves {seed}").random() < 0.3,
+            sequences=random.Random(f"sequences of moves {seed}").random() < 0.3,
             dead_letters=rng.random() < 0.4,
             gather_us=rng.choice([0, 1000]),
             calm_gather_us=1000,

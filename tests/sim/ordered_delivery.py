@@ -1,10 +1,12 @@
-"""13: an ordered queue lends one lot at a time, whichever node leads it.
+"""13: an ordered queue lends one lot at a time, whichever node leads it; a grouped queue lends one
+lot of each group at a time.
 
 A lot is lent from the moment at which the node takes it until its consumer acks or returns it, or
 until its lease expires, whichever node carries the lease on. (An answer may be delayed, in transit
 or in a frozen node: then the consumer has less time than it believes.) Only received lots count: a
 lost answer reached no consumer. And a lot contains no message behind one that was lent before and
-that no client has tried to ack or to cancel.
+that no client has tried to ack or to cancel; and no message is received for the first time after
+one behind it.
 """
 
 from __future__ import annotations
@@ -34,9 +36,11 @@ class Lot:
 
 
 class Line:
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, observer: Line | None = None) -> None:
+        """`observer`: the line that observes the nodes; others share its observations."""
         self._world = world
-        self._commit_wait: dict[int, int] = {}  # nonce -> start of the commit wait
+        #: nonce -> start of the commit wait
+        self._commit_wait: dict[int, int] = {} if observer is None else observer._commit_wait
         #: nonce -> time of the last leadership check, and for how long the node trusts its result.
         self.asked: dict[int, tuple[int, int]] = {}
         self._left: dict[int, Lot] = {}  # by nonce
@@ -79,10 +83,14 @@ class Line:
         for other in self._received:
             self._apart(*sorted((lot, other), key=lambda each: each.lent_at))
         self._received.append(lot)
+        gone = self._world.checker.ledger.may_be_gone
+        last = max(self._out, default=(0, 0))
         for one, bodies in zip(lent, frames, strict=True):
             for index, body in enumerate(bodies, one.first):
-                self._out[one.lsn, index] = body
-        gone = self._world.checker.ledger.may_be_gone
+                place = one.lsn, index
+                if place not in self._out and place < last and not gone(body):
+                    raise Violation(f"13: {one} is received for the first time after {last}")
+                self._out[place] = body
         before = [p for p, body in self._out.items() if p < lot.first and not gone(body)]
         if before:
             raise Violation(f"13: {lent[0]} is lent before {before[0]}, which nobody has acked")
@@ -103,3 +111,27 @@ class Line:
                 f"13: {second.lender} lends {second.first} while {first.first}, lent by "
                 f"{first.lender} {second.lent_at - first.lent_at} us before, is out"
             )
+
+
+class GroupLines:
+    """The groups of a grouped queue: a line for each."""
+
+    def __init__(self, world: World, observer: Line) -> None:
+        self._world, self._observer = world, observer
+        self._lines: dict[str, Line] = {}
+
+    def leaves(self, machine: Machine, lent: list[wire.Lent]) -> None:
+        for group in {one.group: None for one in lent}:
+            self._line(group).leaves(machine, [one for one in lent if one.group == group])
+
+    def received(self, lent: list[wire.Lent], frames: list[list[bytes]]) -> None:
+        for group in {one.group: None for one in lent}:
+            mine = [position for position, one in enumerate(lent) if one.group == group]
+            self._line(group).received([lent[n] for n in mine], [frames[n] for n in mine])
+
+    def ended(self, lent: wire.Lent) -> None:
+        self._line(lent.group).ended(lent.nonce)
+
+    def _line(self, group: str | None) -> Line:
+        assert group is not None, "a grouped queue lends a message without a group"
+        return self._lines.setdefault(group, Line(self._world, self._observer))

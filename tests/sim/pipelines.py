@@ -19,7 +19,7 @@ from collections.abc import Callable, Generator
 from dataclasses import replace
 from functools import partial
 
-from weft.dht import placement
+from weft.ids import partition_of
 from weft.proto import pipelines, wire
 from weft.proto.settings import Settings
 from weft.server.engine import stage
@@ -71,7 +71,7 @@ class Pipeline:
             bodies = [b"in.%d.%d" % (number, index) for index in range(world.rng.randrange(1, 5))]
             self.pushed["in"].update(bodies)
             request = wire.Push("in", 7, number, len(bodies))
-            place = placement.of_batch(7, number, world.options.partitions)
+            place = partition_of(7, number, world.options.partitions)
             payload = wire.encode(wire.Payload(bodies))
             yield from insist(request, (payload,), place if number % 2 else None)
             yield Sleeps(world.rng.randrange(_WORK // world.options.pushes * 2))

@@ -7,31 +7,62 @@ engine or of the node core by a wrong one while `planted` is active.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
+import msgspec
+
 from weft.dht import view as views
-from weft.dht.core import Core
+from weft.dht.failure_detector import FailureDetector
 from weft.dht.leadership_check import LeadershipChecks
 from weft.dht.planted_bugs import PlantedBugs
 from weft.dht.rebalancer import Handover, Rebalancer
 from weft.dht.replica import Replica
 from weft.dht.view import ReplicaSet, View
+from weft.persistence import layout
+from weft.probe_walk import ProbeWalk
 from weft.proto import wire
 from weft.server.core.catalogue_sync import CatalogueSync
 from weft.server.core.commit_gate import CommitGate
 from weft.server.core.commit_wait import CommitWait
 from weft.server.core.lease_handover import LeaseHandover
 from weft.server.core.partition_ownership import PartitionOwnership
-from weft.server.engine import cancel, lease_records
-from weft.server.engine.batch import TouchedBatch
+from weft.server.engine import (
+    ack,
+    cancel,
+    lease_records,
+    multicast,
+    outbox,
+    partition_recovery,
+    push,
+    room,
+    table_names,
+    table_rows,
+)
+from weft.server.engine import state as engine_state
+from weft.server.engine.batch import TouchedBatch, write_touched
+from weft.server.engine.channels import ChannelMark
 from weft.server.engine.dedup import DedupWindow
+from weft.server.engine.groups import GroupQueue
+from weft.server.engine.head import Head
+from weft.server.engine.lease import Lease
+from weft.server.engine.lease_records import LeaseRecords
+from weft.server.engine.message_id_queue import WHOLE, Handle, IdEntry
 from weft.server.engine.queue import QueueState
 from weft.server.engine.state import Answered, EngineState
+from weft.server.engine.table_history import RowChange, TableHistory
+
+from . import planted_graphs, planted_multicast
 
 _expire = DedupWindow.expire
 _learn = CatalogueSync.learn
 _remove = cancel._remove
+_since = TableHistory.since
+_add_fresh = GroupQueue.add_fresh
+_admit_copies = push.admit_copies
+_write_record = LeaseRecords._write
+_lots = ack.lots
+_answer = EngineState.answer
 
 
 def _not_held(gate: CommitGate, answered: Answered) -> None:
@@ -135,16 +166,17 @@ def _withdraw_any(number: int, epoch: int, node: str, state: str = "") -> views.
     return change
 
 
-def _shrinks_anyway(core: Core) -> None:
+def _shrinks_anyway(detector: FailureDetector) -> None:
     """Drop a dead or stopping member, even if no other node can take its place."""
+    core = detector._core
     for node in core.view.members:
-        if node not in core.heard:
-            core.heard[node] = core._awaited[node] = core.now
-        if core.alive(node) or core.now < core._suspected.get(node, 0):
+        if node not in detector.heard:
+            detector.heard[node] = detector.awaited[node] = core.now
+        if detector.alive(node) or core.now < detector.suspected.get(node, 0):
             continue
         for number, place in enumerate(core.view.places):
             if {core.node, node} <= set(place.sync):
-                core._suspected[node] = core.now + core.pace.suspect
+                detector.suspected[node] = core.now + core.pace.suspect
                 core.propose_change(_withdraw_any(number, place.epoch, node))
 
 
@@ -153,14 +185,125 @@ def _always_ready(handover: LeaseHandover, number: int) -> bool:
     return True
 
 
+def _reads_the_clock(state: EngineState, partition: int) -> int:
+    """Rows expire by the clock of the node."""
+    return state.now
+
+
+def _knows_no_name(state: EngineState, *_: int) -> bool:
+    """Every attempt of a write is executed."""
+    return False
+
+
+def _drops_changes(history: TableHistory, version: int) -> list[RowChange] | None:
+    """A watch that is behind gets the newest change alone."""
+    found = _since(history, version)
+    return found[-1:] if found else found
+
+
+def _lists_one_copy(state: EngineState, partition: int, lsn: int, new: Head) -> None:
+    """After a failover only the first queue of a multicast has its messages."""
+    _admit_copies(state, partition, lsn, msgspec.structs.replace(new, parts=new.parts[:1]))
+
+
+def _frees_early(state: EngineState, key: int, batch: TouchedBatch) -> None:
+    """The first queue that is done with a multicast frees the payload."""
+    write_touched(state, key, batch)
+    queues = {part.queue for part in batch.parts.values()}
+    queues |= {lease.queue.id for lease in batch.leases.values()}
+    if queues and len(queues) < len(batch.head.destinations):
+        state.payloads.drop(key)
+        state.overlay.delete(layout.body(*Handle.split_key(key)))
+
+
+def _stores_again(windows: list[DedupWindow], producer: int, batch: int) -> bool:
+    """A resend of a multicast is stored a second time."""
+    return False
+
+
+def _loads_no_names(state: EngineState, partition: int) -> None:
+    """The next primary does not know which writes were executed."""
+
+
+def _open_group(queue: GroupQueue, priority: int, batch_handle: int) -> None:
+    """A new message unblocks its group."""
+    _add_fresh(queue, priority, batch_handle)
+    group = queue._groups[queue._describe(IdEntry(batch_handle, WHOLE))[0]]
+    while group.blocks:
+        queue._unblock(group)
+
+
+def _settle_open(queue: GroupQueue, name: str) -> bool:
+    group = queue._groups.get(name)
+    return group is not None and group.blocks > 0 and queue._unblock(group)
+
+
+def _lend_open(queue: GroupQueue, name: str, batch_handle: int) -> None:
+    """A lease does not block its group: the next pop continues the lot."""
+
+
+def _record_moves_only(records: LeaseRecords, state: EngineState, lease: Lease) -> None:
+    """The lease of a group is in memory only."""
+    moves = Handle.partition(lease.batch.handle) in records.partitions
+    if moves or lease.queue.groups is None:
+        _write_record(records, state, lease)
+
+
+def _loads_no_outbox(state: EngineState, partition: int) -> None:
+    """The next primary does not know of deliveries and marks."""
+
+
+def _marks_in_memory(state: EngineState, partition: int, source: int, mark: ChannelMark) -> None:
+    """The mark is not in the entry with the effects."""
+    state.channels.marks[partition, source] = mark
+
+
+def _forgets_marks(state: EngineState, partition: int, source: int, mark: ChannelMark) -> None:
+    """A destination takes every delivery that arrives."""
+
+
+def _commits_lost(
+    state: EngineState, partition: int, acks: list[wire.CommitAck]
+) -> tuple[list[tuple[Lease, int]], int]:
+    """A commit goes ahead without the messages whose leases are lost."""
+    return _lots(state, partition, acks)[0], 0
+
+
+def _reads_uncommitted(
+    state: EngineState, to: object, answer: wire.AnyAnswer, *more: Any, **sure: Any
+) -> None:
+    """Deliveries leave before the entry that decides them is committed."""
+    _answer(state, to, answer, *(() if isinstance(answer, wire.Outbox) else more), **sure)
+
+
+def _keeps_in_memory(queue: QueueState) -> bool:
+    """The leases of a queue with `keep_leases` are in memory only."""
+    return queue.groups is not None
+
+
+def _sweeps_nothing(walk: ProbeWalk) -> None:
+    """A pop ends after its probes, whatever the other nodes have."""
+
+
+def _wakes_nobody(state: EngineState) -> None:
+    """Room is given to those who ask at the right moment, and to no waiting producer."""
+    for queue in list(state.rooms.values()):
+        if queue.buffer is not None:
+            for to in [to for to, each in queue.buffer.waiting.items() if each.until <= state.now]:
+                del queue.buffer.waiting[to]
+                state.answer(to, wire.Done(0))
+            queue.buffer.expire(state.now)
+
+
+_Plant = tuple[object, str, Callable[..., Any] | property]
 #: name -> (class or module, attribute, replacement)
-_PLANTS: dict[str, tuple[object, str, Callable[..., Any] | property]] = {
+_PLANTS: dict[str, _Plant] = {
     "answers_not_held": (CommitGate, "add", _not_held),
     "trimmed_too_early": (Replica, "trim", _trims_all),
     "generation_ignored": (PartitionOwnership, "_is_lost", _never_lost),
     "no_barrier": (LeadershipChecks, "level", _no_barrier),
     "late_word_counts": (CommitWait, "old", _never_old),
-    "unheard_trusted": (Core, "met", Core.alive),
+    "unheard_trusted": (FailureDetector, "met", FailureDetector.alive),
     "pending_not_asked": (Replica, "needed", property(_pending_not_needed)),
     "ordered_leases_lost": (lease_records, "load", _no_leases),
     "leases_not_handed_over": (LeaseHandover, "ready", _always_ready),
@@ -170,9 +313,34 @@ _PLANTS: dict[str, tuple[object, str, Callable[..., Any] | property]] = {
     "missed_deletes_ignored": (CatalogueSync, "view_changed", _never_doubts),
     "cancel_not_written": (cancel, "_remove", _removes_in_memory),
     "stop_strands": (Rebalancer, "retire", _leaves_at_once),
-    "suspicion_strands": (Core, "_suspect", _shrinks_anyway),
+    "suspicion_strands": (FailureDetector, "suspect", _shrinks_anyway),
+    "ttl_by_clock": (table_rows, "clock", _reads_the_clock),
+    "watch_drops": (TableHistory, "since", _drops_changes),
+    "named_twice": (table_names, "has", _knows_no_name),
+    "names_not_loaded": (table_names, "load", _loads_no_names),
     "records_not_counted": (CatalogueSync, "_all", _counts_entries),
+    "new_message_opens_group": (GroupQueue, "add_fresh", _open_group),
+    "group_lease_not_replicated": (LeaseRecords, "_write", _record_moves_only),
+    "group_lent_twice": (GroupQueue, "lend", _lend_open),
+    "kept_lease_in_memory": (QueueState, "records_leases", property(_keeps_in_memory)),
+    "outbox_not_loaded": (outbox, "load", _loads_no_outbox),
+    "mark_not_replicated": (outbox, "_mark", _marks_in_memory),
+    "mark_ignored": (outbox, "_mark", _forgets_marks),
+    "lost_lease_commits": (ack, "lots", _commits_lost),
+    "delivered_uncommitted": (EngineState, "answer", _reads_uncommitted),
+    "multicast_loaded_in_part": (partition_recovery, "admit_copies", _lists_one_copy),
+    "multicast_payload_freed_early": (engine_state, "write_touched", _frees_early),
+    "multicast_stored_again": (multicast, "_is_resend", _stores_again),
+    "never_sweeps": (ProbeWalk, "_plan_sweep", _sweeps_nothing),
+    "room_not_woken": (room, "serve", _wakes_nobody),
+    **planted_graphs.PLANTS,
 }
+#: Further replacements, without which a bug would end in an assertion of the engine at once.
+_ALSO: dict[str, _Plant] = {
+    "new_message_opens_group": (GroupQueue, "settle", _settle_open),
+    "group_lent_twice": (GroupQueue, "settle", _settle_open),
+}
+_PLANTS |= planted_multicast.PLANTS
 SWITCHES = tuple(name for name in vars(PlantedBugs) if not name.startswith("_"))
 ALL = (*SWITCHES, *_PLANTS)
 
@@ -183,10 +351,8 @@ def planted(name: str) -> Iterator[str]:
     if name in SWITCHES:
         yield name
         return
-    owner, attribute, wrong = _PLANTS[name]
-    right = getattr(owner, attribute)
-    setattr(owner, attribute, wrong)
-    try:
+    with ExitStack() as undo:
+        for owner, attribute, wrong in filter(None, (_PLANTS[name], _ALSO.get(name))):
+            undo.callback(setattr, owner, attribute, getattr(owner, attribute))
+            setattr(owner, attribute, wrong)
         yield ""
-    finally:
-        setattr(owner, attribute, right)

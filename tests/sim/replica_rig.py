@@ -16,7 +16,7 @@ from weft.dht.planted_bugs import PlantedBugs
 from weft.dht.replica import Replica
 from weft.dht.role import Role
 from weft.dht.view import ReplicaSet
-from weft.persistence import layout
+from weft.persistence import layout, table_layout
 from weft.persistence.memory import MemoryStore
 from weft.persistence.overlay import Overlay
 
@@ -28,7 +28,7 @@ Drops = Callable[[str, str, AnyMessage], bool]
 
 def put(name: str, value: bytes = b"v") -> Changes:
     """An entry that writes one value of the table."""
-    key = layout.table(PARTITION, name)
+    key = table_layout.key(PARTITION, name)
     return Changes([(key, layout.seal(key, value))], [], [])
 
 

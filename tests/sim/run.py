@@ -7,11 +7,18 @@ from collections.abc import Callable
 from functools import partial
 
 from . import faults, settled, stop_all
+from .buffers import Buffers
 from .cancels import Cancels
 from .clients import Clients
 from .counters import Counters
+from .graphs import Graphs
 from .keeper import Keeper
+from .multicasts import Multicasts
 from .options import Options
+from .sequences import Sequences
+from .table_clients import TableClients
+from .table_watchers import TableWatchers
+from .transactions import Transactions
 from .violation import Violation
 from .world import SECOND, World
 
@@ -35,6 +42,10 @@ def simulate(
 
 def _simulate(world: World) -> None:
     clients, counters = Clients(world), Counters(world)
+    transactions = Transactions(world, clients, world.seed)
+    graphs = Graphs(world, clients, world.seed)
+    multicasts, sequences = Multicasts(world, clients), Sequences(world, clients)
+    tables, watchers = TableClients(world, world.seed), TableWatchers(world, world.seed)
     span = world.options.span_us
     world.build()
     _until(world, lambda: settled.whole(world), 10 * SECOND)
@@ -50,20 +61,50 @@ def _simulate(world: World) -> None:
     Keeper(world, clients).schedule(span)
     if world.options.cancels:
         Cancels(world, clients).schedule(span)
+    if world.options.multicasts:
+        multicasts.schedule(span)
+    if world.options.sequences:
+        sequences.schedule(span)
     if world.options.counters:
         counters.schedule(span)
+    if world.options.tables:
+        tables.schedule(span)
+        watchers.schedule()
+    if world.options.transactions:
+        transactions.schedule(span)
+    if world.options.graphs:
+        graphs.schedule(span)
     faults.schedule(world)
     world.run(world.now + span)
     faults.heal(world)
     if world.options.stop_all:
+        # Without a member that stays away, the first multicast would be refused.
+        _until(world, lambda: multicasts.disabled() or sequences.disabled(), _HEAL_MAX)
         stop_all.play(world, clients, _until)
     world.gather_us = max(world.options.gather_us, world.options.calm_gather_us)
-    counters.running, clients.hurry = False, True
-    _until(world, lambda: settled.consumed(world, clients), _HEAL_MAX)
+    counters.running = tables.running = watchers.running = transactions.running = False
+    graphs.running = False
+    _until(world, lambda: transactions.settled() or graphs.settled(), _HEAL_MAX)
+    clients.hurry = True
+    # Together: a delivery of a partition that nobody leads is in no node's memory.
+    _until(
+        world,
+        lambda: settled.consumed(world, clients) or transactions.settled() or graphs.settled(),
+        _HEAL_MAX,
+    )
     clients.consuming = False
     counters.check()
     _until(world, lambda: settled.level(world), _HEAL_MAX)
+    if world.options.stochastic:
+        Buffers(world, clients).check()
+        _until(world, lambda: settled.level(world), _HEAL_MAX)
     settled.states(world)
+    tables.check()
+    transactions.check()
+    graphs.check()
+    watchers.check(dict(tables.histories))
+    multicasts.check()
+    sequences.check()
     lost = world.checker.ledger.lost
     world.checker.that(not lost, f"lost: {lost[:5]} of {len(lost)} were stored and never acked")
 

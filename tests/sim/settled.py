@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from weft.dht import placement
 from weft.dht.core import SIZE
 from weft.dht.planner import Step, holders, plan, step, voters
 from weft.dht.planner import copies as required
 from weft.dht.view import View
+from weft.server.engine import table_rows
 
 if TYPE_CHECKING:
     from .clients import Clients
@@ -17,6 +19,16 @@ if TYPE_CHECKING:
 
 def _living(world: World) -> list[Machine]:
     return [machine for machine in world.machines.values() if not machine.gone]
+
+
+def value_of(world: World, key: str) -> bytes:
+    """The value of a table's key in a recovered cluster; empty if there is none."""
+    number = placement.of_text(key, world.options.partitions)
+    primary = world.machines[world.newest_view.places[number].primary]
+    if primary.rot is not None:
+        primary.restore_disk()  # damage that no node has read yet
+    row = table_rows.find(primary.node_core.engine.state, number, key)
+    return b"" if row is None else row.value
 
 
 def whole(world: World) -> str:

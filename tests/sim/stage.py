@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weft.dht import placement
+from weft.ids import partition_of
 from weft.proto import wire
 
 from . import settled
@@ -18,8 +18,12 @@ from .world import SECOND, World
 class Stage:
     """A healthy cluster, and clients that act step by step."""
 
-    def __init__(self, nodes: int, partitions: int, *, witness: bool = False) -> None:
-        options = Options(nodes=nodes, partitions=partitions, crashes=False, witness=witness)
+    def __init__(
+        self, nodes: int, partitions: int, *, witness: bool = False, learners: int = 1
+    ) -> None:
+        options = Options(
+            nodes=nodes, partitions=partitions, crashes=False, witness=witness, learners=learners
+        )
         self.world = World(3, options)
         self.clients = Clients(self.world)
         self.world.build()
@@ -34,9 +38,7 @@ class Stage:
     def push(self, partition: int) -> Batch:
         """Push a batch that hashes to the partition; return when acknowledged."""
         producer, count = self.queue.producer, self.world.options.partitions
-        number = next(
-            n for n in range(1, 999, 2) if placement.of_batch(producer, n, count) == partition
-        )
+        number = next(n for n in range(1, 999, 2) if partition_of(producer, n, count) == partition)
         batch = Batch(self.queue, number, [b"one"])
         self.clients.batches.append(batch)
         self.world.checker.ledger.batches[producer, number] = batch

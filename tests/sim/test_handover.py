@@ -86,13 +86,13 @@ def test_a_stopping_node_waits_until_its_leases_are_recorded() -> None:
     lent = _Lent()
     stage, world, old = lent.stage, lent.stage.world, lent.old
     engine, recorded_from = old.node_core.engine, world.now + 5 * SECOND
-    record_leases = engine.record_leases
+    begin = engine.recorded_leases.begin
 
     def record_late(partitions: set[int]) -> None:
         if world.now >= recorded_from:
-            record_leases(partitions)
+            begin(partitions)
 
-    setattr(engine, "record_leases", record_late)  # noqa: B010
+    setattr(engine.recorded_leases, "begin", record_late)  # noqa: B010
     faults.stop(world, old)
     while old.up:
         world.run(world.now + SECOND // 10)

@@ -9,6 +9,7 @@ import pytest
 
 from weft.dht import placement
 from weft.dht.messages import AnyMessage, PeerRequest, StockAnnouncement
+from weft.ids import partition_of
 from weft.proto import wire
 from weft.server.core.metadata_list import MetadataLists
 from weft.server.core.stock import AGAIN_US
@@ -58,7 +59,7 @@ class Scene:
         self._number = next(
             number
             for number in range(self._number + 1, self._number + 1000)
-            if placement.of_batch(producer, number, PARTITIONS) == self.partition
+            if partition_of(producer, number, PARTITIONS) == self.partition
         )
         batch = Batch(self.stage.queue, self._number, [b"one"])
         self.world.checker.ledger.batches[producer, self._number] = batch

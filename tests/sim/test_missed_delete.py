@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from weft.dht import placement
+from weft.ids import partition_of
 from weft.proto import wire
 from weft.proto.settings import Settings
 
@@ -69,7 +69,7 @@ def _ask(stage: Stage, machine: Machine, request: wire.AnyRequest) -> wire.AnyAn
 
 
 def _push(stage: Stage, node: Machine, number: int) -> list[wire.AnyAnswer]:
-    batch = next(n for n in range(1, 999) if placement.of_batch(77, n, PARTITIONS) == number)
+    batch = next(n for n in range(1, 999) if partition_of(77, n, PARTITIONS) == number)
     payload = wire.encode(wire.Payload([b"one"]))
     request = wire.Push("work", 77, batch, 1)
     said: list[wire.AnyAnswer] = []

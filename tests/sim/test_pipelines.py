@@ -10,8 +10,8 @@ from functools import partial
 
 import pytest
 
-from weft.dht import placement
 from weft.dht.messages import AnyMessage, PeerRequest
+from weft.ids import partition_of
 from weft.proto import pipelines, wire
 from weft.proto.settings import Settings
 from weft.server.core.reconciler import Reconciler
@@ -238,7 +238,7 @@ def test_reservations_take_the_oldest_of_all_nodes() -> None:
         some = [b"%d.%d" % (number, index) for index in range(rng.randrange(1, 4))]
         play.push(number, *some)
         bodies += some
-    homes = {placement.of_batch(7, number, 3) for number in range(30)}
+    homes = {partition_of(7, number, 3) for number in range(30)}
     assert len({play.world.newest_view.places[each].primary for each in homes}) == 3
     epoch = play.open()
     number = 0

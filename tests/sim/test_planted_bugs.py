@@ -17,6 +17,13 @@ from .run import simulate
 
 _STORMY = NetworkFaults(loss=0.25, delay_us=5_000, spike=0.1)
 
+_COMMITS = Options(pushes=24, transactions=True, network_faults=_STORMY)
+_GRAPHS = Options(pushes=4, partitions=3, graphs=True, network_faults=_STORMY)
+
+_SEQUENCES = Options(
+    pushes=24, partitions=3, skew_us=5_000_000, sequences=True, network_faults=_STORMY
+)
+
 #: The bug, how many seeds are tried until one shows it, and the options of the world.
 CAUGHT: list[tuple[str, int, Options | None]] = [
     ("early_ack", 4, None),
@@ -31,7 +38,38 @@ CAUGHT: list[tuple[str, int, Options | None]] = [
     ("dedup_by_clock", 24, None),
     ("install_whole_early", 60, None),
     ("ordered_leases_lost", 40, Options(pushes=24, ordered=True)),
+    ("new_message_opens_group", 12, Options(pushes=24, grouped=True)),
+    ("group_lease_not_replicated", 40, Options(pushes=24, grouped=True)),
+    ("group_lent_twice", 12, Options(pushes=24, grouped=True)),
+    ("multicast_loaded_in_part", 12, Options(pushes=24, multicasts=True)),
+    ("multicast_payload_freed_early", 12, Options(pushes=24, multicasts=True)),
+    ("multicast_stored_again", 12, Options(pushes=24, multicasts=True)),
+    ("number_does_not_advance_clock", 24, _SEQUENCES),
+    ("clock_in_memory", 80, _SEQUENCES),
+    ("listed_despite_pending", 60, _SEQUENCES),
+    ("decision_told_before_commit", 24, _SEQUENCES),
+    ("abort_unfenced", 40, _SEQUENCES),
+    ("equal_timestamps", 24, _SEQUENCES),
+    ("proposals_not_loaded", 24, _SEQUENCES),
+    ("never_sweeps", 12, Options(pushes=4, partitions=3, stochastic=True)),
+    ("room_not_woken", 4, Options(pushes=4, stochastic=True)),
     ("cancel_not_written", 12, Options(pushes=24, delays=True, cancels=True)),
+    ("watch_drops", 8, Options(pushes=4, partitions=1, tables=True)),
+    ("named_twice", 8, Options(pushes=4, tables=True, network_faults=_STORMY)),
+    ("names_not_loaded", 40, Options(pushes=4, tables=True, network_faults=_STORMY)),
+    ("ttl_by_clock", 24, Options(pushes=4, partitions=1, skew_us=5_000_000, tables=True)),
+    ("kept_lease_in_memory", 24, Options(pushes=24, keep_leases=True)),
+    ("outbox_not_loaded", 24, _COMMITS),
+    ("mark_not_replicated", 24, _COMMITS),
+    ("mark_ignored", 24, _COMMITS),
+    ("lost_lease_commits", 24, _COMMITS),
+    ("delivered_uncommitted", 24, _COMMITS),
+    ("arrival_applied_twice", 8, _GRAPHS),
+    ("arrival_in_memory", 8, _GRAPHS),
+    ("failed_parent_ignored", 8, _GRAPHS),
+    ("waits_lost_at_adoption", 8, _GRAPHS),
+    ("waiting_part_listed", 8, _GRAPHS),
+    ("started_before_stored", 8, _GRAPHS),
     ("stop_strands", 40, Options(pushes=8, stop_all=True)),
     ("leases_not_handed_over", 16, Options.of_moves(14)),
     ("grow_unlevel", 120, Options(partitions=3, pushes=24, joins=True, network_faults=_STORMY)),

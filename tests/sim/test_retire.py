@@ -57,13 +57,13 @@ def _all_other_copies_are_lost() -> list[ReplicaSet]:
     missing = view.places[0].sync[1]
     world.run(world.now + SECOND // 10)
     for name in data:
-        core.heard[name] = core._awaited[name] = core.now
+        core.heard[name] = core.failure_detector.awaited[name] = core.now
     core.heard[missing] = 0
     live = tuple(name for name in data if core.met(name))
     return [
         place
         for number, place in enumerate(view.places)
-        if core._drops(number, place, missing, live)
+        if core.failure_detector.drops(number, place, missing, live)
     ]
 
 

@@ -247,6 +247,8 @@ def _a_cluster_of_one_grows(monkeypatch: pytest.MonkeyPatch) -> tuple[list[str],
         assert world.newest_view.places[-1].learners == (), "the story needs this"
         request = wire.Pop("work", 9)
         said = stage.ask(new, request)
+    for machine in world.machines.values():
+        machine.node_core.core.rebalancer._settled = None  # the steps are the planner's again
     codes = [said.code] if isinstance(said, wire.Failure) else []
     known = new.node_core.engine.state.queues
     _until(world, lambda: "" if "work" in known else "does not know it", 20 * SECOND)

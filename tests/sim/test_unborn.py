@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weft.dht import placement
+from weft.ids import partition_of
 from weft.proto import wire
 from weft.proto.settings import Settings
 
@@ -39,7 +39,7 @@ def test_a_push_waits_for_the_queue_to_be_committed() -> None:
     assert "new" in at.node_core.engine.state.queues
     assert answers == []
     producer = 77
-    batch = next(n for n in range(1, 999) if placement.of_batch(producer, n, 8) == number)
+    batch = next(n for n in range(1, 999) if partition_of(producer, n, 8) == number)
     payload = wire.encode(wire.Payload([b"one"]))
     world.ask(at, wire.Push("new", producer, batch, 1), (payload,), heard, plain=False)
     world.run(world.now + SECOND // 20)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from weft.dht.log import Changes
 from weft.dht.uncommitted import UncommittedState
-from weft.persistence import layout
+from weft.persistence import table_layout
 from weft.persistence.memory import MemoryStore
 
-KEY, OTHER = layout.table(0, "k"), layout.table(1, "k")
+KEY, OTHER = table_layout.key(0, "k"), table_layout.key(1, "k")
 
 
 def _pending() -> tuple[UncommittedState, MemoryStore]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 from weft.dht import replica_limits, snapshot_transfer
 from weft.dht.core import Timing, decode_view
-from weft.dht.messages import AnyMessage, PeerReply, PeerRequest, Ping
+from weft.dht.messages import AnyMessage, PeerRequest, Ping
 from weft.dht.view import Member, View
 from weft.errors import StorageError, StoreDamaged
 from weft.persistence.memory import MemoryStore
@@ -64,6 +64,7 @@ class World:
         *,
         whole: bool = False,
     ) -> None:
+        self.seed = seed
         self.rng = random.Random(seed)
         self.options = options or Options.drawn(seed, self.rng, whole=whole)
         self.now = START
@@ -116,8 +117,7 @@ class World:
         self.after(SECOND, lambda: self._ask_in(machine))
         member = self.member()
         if member is not None and machine.up:
-            name = machine.name
-            request = wire.Join(name, "", "", name, name, machine.witness)
+            request = machine.join_request()
 
             def joined(_: Machine, answer: wire.AnyAnswer, __: Sequence[bytes]) -> None:
                 if isinstance(answer, wire.Joined) and machine.up:
@@ -202,8 +202,7 @@ class World:
             return
         self.checker.looked(machine, touched | node_core.core.changed_partitions)
         for to, message in ready.sends:
-            if isinstance(message, PeerReply):
-                self.checker.replied(machine, message)
+            self.checker.sent(machine, message)
             self._carry(machine.name, to, message)
         for answered in ready.answers:
             self._deliver(machine, answered)

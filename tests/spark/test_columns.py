@@ -126,7 +126,7 @@ def test_schemas_that_can_be_read() -> None:
 def test_schemas_that_can_be_written() -> None:
     check_written(struct(value=StringType(), key=BinaryType(), headers=HEADERS))
     check_written(struct(value=BinaryType(), headers=MapType(StringType(), StringType())))
-    with pytest.raises(InvalidArgument, match="there is no column value"):
+    with pytest.raises(InvalidArgument, match="the column value is missing"):
         check_written(struct(key=StringType()))
     with pytest.raises(InvalidArgument, match="column user cannot be written"):
         check_written(struct(value=StringType(), user=LongType()))

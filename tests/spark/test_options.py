@@ -34,7 +34,7 @@ def test_names_are_known_however_they_are_written() -> None:
     ("name", "value", "said"),
     [
         ("subscribr", "x", "did you mean subscribe"),
-        ("zzz", "x", "there are servers, subscribe"),
+        ("zzz", "x", "the options are servers, subscribe"),
         ("kafka.bootstrap.servers", "x", "it is `servers` here"),
         ("path", "/x", "use `subscribe` to read"),
         ("startingOffsets", "latest", "a queue has no past"),

@@ -256,9 +256,9 @@ def test_a_subscription_that_was_deleted_is_a_loss(make: Make, client: Client, q
     start = step(reader, step(reader, {"r": 0}))
     assert start == {"r": 2}
     client.delete_subscription(queue, "s")
-    with pytest.raises(ReservationLost, match=r"deleted and made anew.*failOnDataLoss"):
+    with pytest.raises(ReservationLost, match=r"deleted and created again.*failOnDataLoss"):
         step(make(), start)
-    with pytest.raises(ReservationLost, match="in the checkpoint and is gone"):
+    with pytest.raises(ReservationLost, match="of the checkpoint no longer exists"):
         make().partitions({"r": 1}, {"r": 2})
     lenient = make(failOnDataLoss="false")
     assert list(lenient.partitions({"r": 1}, {"r": 2})) == []
@@ -289,7 +289,7 @@ def test_what_was_given_back_is_a_loss(make: Make, client: Client, queue: str) -
     push(client, queue, 0, 20)
     end = step(make(), {"r": 0})
     client.subscription(queue, "s").release_all()
-    with pytest.raises(ReservationLost, match="given back"):
+    with pytest.raises(ReservationLost, match="returned before its ack"):
         step(make(), end)
     lenient = make(failOnDataLoss="false")
     more = step(lenient, end)

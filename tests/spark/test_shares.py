@@ -82,5 +82,5 @@ def test_offsets_name_their_reservations() -> None:
 
 @pytest.mark.parametrize("said", [{}, {"r": "7"}, {"index": 3}, {"r": 1, "from": "x"}])
 def test_offsets_of_something_else_are_refused(said: dict[str, object]) -> None:
-    with pytest.raises(InvalidArgument, match="not weft's"):
+    with pytest.raises(InvalidArgument, match="an offset of another source"):
         Offset.parse(said)

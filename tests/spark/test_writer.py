@@ -11,7 +11,7 @@ from pyspark import TaskContext
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from weft.client.sync_client import Client
-from weft.errors import InvalidArgument, UsageError
+from weft.errors import InvalidArgument, QueueNotFound, UsageError
 from weft.spark.batch_writer import WeftBatchWriter
 from weft.spark.row_writer import Staged
 from weft.spark.source import WeftDataSource
@@ -177,7 +177,7 @@ def test_a_name_of_ones_own(
 
 def test_a_spark_that_tells_nothing(options: dict[str, str], tasks: Tasks) -> None:
     tasks.enter(0)
-    with pytest.raises(UsageError, match="give the option txnAppId"):
+    with pytest.raises(UsageError, match="set the option txnAppId"):
         streaming(options).write(rows(b"x"))
     with pytest.raises(UsageError, match="use delivery=at-least-once"):
         streaming(options | {"txnAppId": "a"}).write(rows(b"x"))
@@ -222,5 +222,33 @@ def test_a_named_batch_write_is_done_once(
 def test_what_a_queue_cannot_do(options: dict[str, str]) -> None:
     with pytest.raises(InvalidArgument, match="not overwritten"):
         WeftDataSource(options).writer(schema=VALUE, overwrite=True)
-    with pytest.raises(InvalidArgument, match="there is no column value"):
+    with pytest.raises(InvalidArgument, match="the column value is missing"):
         WeftDataSource(options).streamWriter(schema=StructType([]), overwrite=False)
+
+
+def test_a_topic_feeds_its_queues(
+    options: dict[str, str], client: Client, queue: str, tasks: Tasks
+) -> None:
+    topic = f"{queue}.topic"
+    client.create_topic(topic)
+    client.bind(topic, queue)
+    del options["queue"]
+    options |= {"topic": topic, "delivery": "at-least-once"}
+    tasks.enter(0)
+    batch(options).commit([batch(options).write(rows(b"0", b"1"))])
+    assert drain(client, queue) == [b"0", b"1"]
+    options |= {"topic": queue}  # the option names a queue, too
+    batch(options).commit([batch(options).write(rows(b"2"))])
+    assert drain(client, queue) == [b"2"]
+
+
+def test_rows_are_not_staged_for_a_topic(
+    options: dict[str, str], client: Client, queue: str, tasks: Tasks
+) -> None:
+    topic = f"{queue}.topic"
+    client.create_topic(topic)
+    del options["queue"]
+    options["topic"] = topic
+    tasks.enter(0)
+    with pytest.raises(QueueNotFound, match="is a topic"):
+        batch(options).write(rows(b"0"))

@@ -17,8 +17,9 @@ from weft.server.security.access import PERMISSIONS, Access, Grant, Principal, a
 
 VERBS: tuple[type, ...] = get_args(wire.AnyRequest)
 PUSH = (
-    wire.Push, pipelines.StageBatch, pipelines.CloseStage, pipelines.Publish, pipelines.Abort,
-    pipelines.LastPublished,
+    wire.Push, wire.PushGroup, wire.PushTenant, wire.Multicast, wire.PushTopic,
+    pipelines.StageBatch, pipelines.CloseStage, pipelines.Publish,
+    pipelines.Abort, pipelines.LastPublished, wire.Room, wire.PushWaiting,
 )  # fmt: skip
 CONSUME = (
     wire.Pop, wire.Peek, wire.Ack, wire.Nack, wire.Extend, wire.Cancel,
@@ -26,12 +27,20 @@ CONSUME = (
     pipelines.ReadReserved, pipelines.AckThrough, pipelines.Heartbeat,
 )  # fmt: skip
 ADMIN = (
-    wire.CreateQueue, wire.UpdateQueue, wire.DeleteQueue, wire.PurgeQueue, wire.Redrive,
-    wire.Snapshot, wire.Restore, pipelines.ReleaseAll, pipelines.DeleteSubscription,
+    wire.CreateQueue, wire.CreateGroupedQueue, wire.CreateKeptQueue,
+    wire.CreateLimitedQueue, wire.UpdateQueue,
+    wire.DeleteQueue, wire.PurgeQueue,
+    wire.Redrive, wire.Snapshot, wire.Restore, pipelines.ReleaseAll, pipelines.DeleteSubscription,
+    wire.CreateTopic, wire.DeleteTopic, wire.Bind, wire.Unbind, wire.CreateExpiringQueue,
+    wire.CreateStochasticQueue, wire.CreateGraphQueue, wire.RestoreWaiting,
 )  # fmt: skip
 #: Requests between nodes only.
 INNER = INTERNAL
-TABLE = (wire.Insert, wire.Lookup, wire.Remove, wire.Append, wire.CompareAndSwap)
+TABLE = (
+    wire.Insert, wire.Lookup, wire.Remove, wire.Append, wire.CompareAndSwap, wire.Put,
+    wire.RemoveKey, wire.AppendKey, wire.SwapKey, wire.InsertMany, wire.LookupMany,
+    wire.RemoveMany,
+)  # fmt: skip
 
 
 def who(*grants: str) -> Principal:
@@ -44,7 +53,8 @@ def allowed(principal: Principal, name: str) -> set[type]:
 
 FOR_ALL = {wire.GetView, wire.Status, wire.ClusterStatus, wire.StopWaiting}
 ABOUT = {
-    wire.DescribeQueue, wire.Where, pipelines.DescribeSubscription, pipelines.ListSubscriptions,
+    wire.DescribeQueue, wire.DescribeTopic, wire.Where, pipelines.DescribeSubscription,
+    pipelines.ListSubscriptions,
 }  # fmt: skip
 
 
@@ -56,8 +66,11 @@ ABOUT = {
         ("admin:orders", {*ADMIN} | ABOUT),
         ("watch:orders", ABOUT),
         ("table:orders", {*TABLE}),
-        ("admin:*", {*ADMIN, wire.ListQueues, wire.Join, wire.Leave, wire.Recover} | ABOUT),
-        ("watch:*", {wire.ListQueues} | ABOUT),
+        (
+            "admin:*",
+            {*ADMIN, wire.ListQueues, wire.ListTopics, wire.Join, wire.Leave, wire.Recover} | ABOUT,
+        ),
+        ("watch:*", {wire.ListQueues, wire.ListTopics} | ABOUT),
     ],
 )
 def test_a_grant_lets_this_and_no_more(grant: str, verbs: set[type]) -> None:
@@ -90,7 +103,9 @@ def test_another_queue_is_another_queue(permission: str) -> None:
 
 def test_an_unknown_verb_is_denied() -> None:
     everything = who(*(f"{permission}:*" for permission in PERMISSIONS))
-    assert allowed(everything, "q") == set(VERBS) - INNER
+    # A commit or a move has no permission of its own: each of its effects has one.
+    composed = {wire.Commit, wire.CommitGraph, wire.Move}
+    assert allowed(everything, "q") == set(VERBS) - INNER - composed
     assert not allow(everything, type("Unheard", (wire.Request,), {}), "q")
 
 

@@ -18,8 +18,8 @@ import pytest
 import weft
 from weft import aio
 from weft.client.admin.queues import QueueSettings
+from weft.client.async_kv import AsyncKv
 from weft.client.consumer.lease import ClientLease
-from weft.client.kv_core import KvCore
 from weft.client.routing.cluster_view import ClusterView
 from weft.client.routing.discovery import Discovery
 from weft.client.sync_client import Client as SyncClient
@@ -37,6 +37,19 @@ WRONG_TEXT: Final = (5, b"text", ["text"], "\ud800")
 WRONG_ITERABLE: Final = (5, "text", b"bytes", ["text"], [None], [5])
 WRONG_TEXTS: Final = (5, "k", [5], [b"k"], ["\ud800"], ["a", "b"], {"a": "b"})
 WRONG_FLAG: Final = (1, "yes", None)
+
+WRONG_KEYS: Final[tuple[Any, ...]] = (
+    5,
+    None,
+    "text",
+    b"bytes",
+    [5],
+    [None],
+    [[]],
+    [""],
+    ["k" * 1025],
+    ["\ud800"],
+)
 
 #: Accepted values, by parameter; (method, parameter) takes precedence over the parameter alone.
 VALID: Final[dict[Any, Any]] = {
@@ -57,6 +70,10 @@ VALID: Final[dict[Any, Any]] = {
     "old": b"old",
     "partition": 0,
     "queue": "orders",
+    "queues": ["orders"],
+    "topic": "prices",
+    "items": {"k": b"v"},
+    "keys": ["k"],
     "slice": weft.Slice(0, 1, 1, ()),
     "value": b"v",
     "winners": [],
@@ -65,6 +82,10 @@ VALID: Final[dict[Any, Any]] = {
 #: Refused values, by parameter; (method, parameter) takes precedence over the parameter alone.
 WRONG: Final[dict[Any, tuple[Any, ...]]] = {
     "ack_linger_ms": WRONG_NUMBER,
+    ("scan", "after"): (*WRONG_TEXT, None, "k" * 1025),
+    ("scan", "limit"): (*WRONG_INTEGER, 0, 10_001),
+    ("watch", "after"): (5, "text", [1], {-1: 1}, {1: -1}, {1: "1"}, {"1": 1}),
+    ("watch", "key"): (5, b"text", ["text"], "", "k" * 1025),
     "app": WRONG_NAME,
     "attempt": WRONG_INTEGER,
     "batch": WRONG_INTEGER,
@@ -73,8 +94,12 @@ WRONG: Final[dict[Any, tuple[Any, ...]]] = {
     "bodies": WRONG_ITERABLE,
     "body": WRONG_BYTES,
     "buffer_bytes": WRONG_INTEGER,
+    "access": WRONG_TEXT,
+    "ack": WRONG_FLAG,
+    "buffers": WRONG_INTEGER,
     "concurrency": (*WRONG_INTEGER, 0),
     "confirm": WRONG_FLAG,
+    "conflict_key": (*WRONG_TEXT, "", "x" * 257),
     "connect_timeout_ms": WRONG_INTEGER,
     "dead_letter": WRONG_TEXT,
     "dedup_key": (*WRONG_TEXT, "", "x" * 257),
@@ -84,20 +109,38 @@ WRONG: Final[dict[Any, tuple[Any, ...]]] = {
     "delayed": WRONG_FLAG,
     "drain_s": WRONG_NUMBER,
     "epoch": OPTIONAL_INTEGER,
+    "expire_idle_ms": WRONG_INTEGER,
     "final": WRONG_FLAG,
+    "graphs": WRONG_FLAG,
+    "group": (*WRONG_TEXT, "", "x" * 257),
+    "tenant": (*WRONG_TEXT, "", "x" * 257),
+    "tenants": (*WRONG_TEXTS, [""], ["x" * 257]),
+    "grouped": WRONG_FLAG,
+    "groups": (*WRONG_TEXTS, [""], ["x" * 257]),
     "handler": (5, None, "text"),
     "headers": (5, "k", {"k": 5}, {5: "v"}, {"k": None}, {"k": b"v"}, {"k": "\ud800"}),
     ("push_many", "headers"): (5, "k", {"k": "v"}, [5], [{"k": 5}], [{5: "v"}], [{}, {}]),
+    ("bind", "headers"): (5, "k", {"k": 5}, {5: "v"}, {"": "v"}),
+    "prefixes": (5, "k", {"k": 5}, {5: "v"}, {"": "v"}),
     "idle_ms": OPTIONAL_INTEGER,
+    "if_version": OPTIONAL_INTEGER,
+    ("remove", "if_version"): (*OPTIONAL_INTEGER, 0),
     "in_flight": WRONG_INTEGER,
+    "items": (5, None, "text", ["k"], {"": b"v"}, {5: b"v"}, {"k" * 1025: b"v"}, {"k": "v"}),
+    "keep_leases": WRONG_FLAG,
     "key": WRONG_TEXT,
     "keys": WRONG_TEXTS,
+    ("lookup_entries", "keys"): WRONG_KEYS,
+    ("lookup_many", "keys"): WRONG_KEYS,
+    ("remove_many", "keys"): WRONG_KEYS,
+    "kind": WRONG_TEXT,
     "lease_ms": WRONG_INTEGER,
     "limit": WRONG_INTEGER,
     "linger_ms": WRONG_NUMBER,
     "max_bytes": WRONG_INTEGER,
     "max_deliveries": WRONG_INTEGER,
     "max_messages": WRONG_INTEGER,
+    "max_hops": WRONG_INTEGER,
     "message_id": (5, None, b"0" * 32, "0", "x" * 32, ["0" * 32]),
     "messages": (5, "text", [5], [None], [[]]),
     "name": WRONG_NAME,
@@ -115,11 +158,16 @@ WRONG: Final[dict[Any, tuple[Any, ...]]] = {
     "prefix": (*WRONG_TEXT, None),
     "priority": WRONG_INTEGER,
     "queue": WRONG_NAME,
+    "queues": (5, "orders", None, [], [5], ["a", "a"], ["not a name"]),
+    "topic": WRONG_NAME,
     "reason": (*WRONG_TEXT, None, "x" * 1025),
     "renew_for_ms": WRONG_INTEGER,
     "retention_ms": WRONG_INTEGER,
     "retry": (5, None, "text"),
     "servers": (5, [5], b"127.0.0.1"),
+    "max_in_flight": WRONG_INTEGER,
+    "rate_limit": WRONG_INTEGER,
+    "share": (*WRONG_NUMBER, 1.1, 0.0004, [0.3]),
     "skip_lost": WRONG_FLAG,
     "slice": (5, None, "text"),
     "start": WRONG_INTEGER,
@@ -131,6 +179,8 @@ WRONG: Final[dict[Any, tuple[Any, ...]]] = {
     "tls": (5, b"ca.pem"),
     "token": (5, b"token"),
     "ttl_ms": WRONG_INTEGER,
+    ("insert", "ttl_ms"): (*OPTIONAL_INTEGER, 0, -5),
+    ("insert_many", "ttl_ms"): (*OPTIONAL_INTEGER, 0, -5),
     "update": WRONG_FLAG,
     "value": WRONG_BYTES,
     "wait_ms": WRONG_INTEGER,
@@ -160,7 +210,7 @@ async def _targets(*, asynchronous: bool) -> list[object]:
     return [
         client, queue, client.kv, queue.producer(), client.subscription("orders", "s", epoch=1),
         client.stage("orders", "app", 1, 0, 0), message(b"x", _lease(core), 0),
-        queue.consume(), queue.worker(print),
+        queue.consume(), queue.worker(print), client.topic("prices"),
     ]  # fmt: skip
 
 
@@ -172,7 +222,8 @@ def _methods(target: object) -> Iterator[tuple[str, Callable[..., Any]]]:
 
 #: Methods of the asyncio queue for its consumers; their arguments were checked by public methods.
 INTERNAL: Final = {
-    "ack_claims", "confirm_acks", "give_back", "hand_out", "pop_groups", "send_claims", "settle",
+    "ack_claims", "confirm_acks", "give_back", "hand_out", "pop_groups", "push_reply",
+    "send_claims", "settle",
 }  # fmt: skip
 
 
@@ -244,10 +295,9 @@ def test_connect_names_the_argument_that_is_wrong(connect: Callable[..., Any]) -
 
 def test_both_tables_of_keys_are_of_the_same_class() -> None:
     """The table's class is not exported; tests reach it through `client.kv`, as above."""
-    assert {name for name, _ in _methods(Kv(KvCore(None)))} == {  # type: ignore[arg-type]
-        name
-        for name, _ in _methods(KvCore(None))  # type: ignore[arg-type]
-    }
+    nothing: Any = None
+    ours, theirs = _methods(Kv(nothing, nothing)), _methods(AsyncKv(nothing, nothing))
+    assert {name for name, _ in ours} == {name for name, _ in theirs}
 
 
 def test_a_setting_of_a_wrong_name_is_named_with_those_that_there_are() -> None:

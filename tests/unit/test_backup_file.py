@@ -9,12 +9,14 @@ import pytest
 from weft.client.backup import restore
 from weft.client.backup.file import (
     RECORD_BYTES_MAX,
+    VERSION_PLAIN,
     Batches,
     End,
     QueueKept,
     Record,
     Rows,
     Start,
+    TopicKept,
     Writer,
     read,
 )
@@ -26,9 +28,10 @@ KEPT = wire.Kept("q", 1, 2, 1, 3, 0, None, [PART], wire.encode(wire.Payload([b"b
 WHOLE: list[Record] = [
     Start(b"i" * 16, "0", "cluster", 256, "now", None),
     QueueKept("q", {"lease_ms": 1000, "ordered": False, "dead_letter": ""}),
+    TopicKept("t", [wire.Binding("q", {"a": "b"}, {"c": "d"})]),
     Batches([KEPT, KEPT]),
     Rows([("k", b"v")]),
-    End(1, 2, 2, 1, "then"),
+    End(1, 2, 2, 1, "then", 1),
 ]
 
 
@@ -70,20 +73,31 @@ def test_every_flipped_bit_is_seen(file: Path) -> None:
 
 
 def test_a_record_that_is_missing_moved_or_left_over_is_seen(tmp_path: Path, file: Path) -> None:
-    start, queue, batches, rows, end = WHOLE
-    for records in ([start, queue, batches, rows], [queue, *WHOLE], [*WHOLE, end], [start, start]):
+    start, queue, topic, batches, rows, end = WHOLE
+    cut = [start, queue, topic, batches, rows]
+    for records in (cut, [queue, *WHOLE], [*WHOLE, end], [start, start]):
         with pytest.raises(BackupDamaged):
             list(read(write(tmp_path / "c", records)))
     with pytest.raises(BackupDamaged, match="does not have what its end says"):
-        restore.look(write(tmp_path / "c", [start, queue, rows, end]))
+        restore.look(write(tmp_path / "c", [start, queue, topic, rows, end]))
+    with pytest.raises(BackupDamaged, match="does not have what its end says"):
+        restore.look(write(tmp_path / "c", [start, queue, batches, rows, end]))
     file.write_bytes(file.read_bytes() + b"x")
     with pytest.raises(BackupDamaged):
         list(read(file))
 
 
+def test_a_backup_without_topics_is_a_file_that_an_older_weft_reads(tmp_path: Path) -> None:
+    with Writer(tmp_path / "v1", VERSION_PLAIN) as made:
+        made.write(WHOLE[0])
+        made.write(End(0, 0, 0, 0, "then"))
+    assert (tmp_path / "v1").read_bytes().startswith(b"weft backup 1\n")
+    assert restore.look(tmp_path / "v1").topics == []
+
+
 def test_a_newer_version_and_another_file_are_told_apart(tmp_path: Path, file: Path) -> None:
-    file.write_bytes(file.read_bytes().replace(b"weft backup 1", b"weft backup 2", 1))
-    with pytest.raises(StoreVersion, match="version 2"):
+    file.write_bytes(file.read_bytes().replace(b"weft backup 2", b"weft backup 3", 1))
+    with pytest.raises(StoreVersion, match="version 3"):
         list(read(file))
     (tmp_path / "d").write_bytes(b"GIF89a" * 100)
     with pytest.raises(BackupDamaged, match="not a backup"):

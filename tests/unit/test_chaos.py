@@ -42,8 +42,10 @@ def test_journals_add_up(tmp_path: Path) -> None:
     assert load_counts(paths) == {"pushes": 3}
 
 
-def test_what_is_lost_is_seen(tmp_path: Path) -> None:
-    outcome = Outcome(scenario="kill-one", seed=1)
+@pytest.mark.parametrize("scenario", ["kill-one", "cycle 0"])
+def test_what_is_lost_is_seen(tmp_path: Path, scenario: str) -> None:
+    outcome = Outcome(scenario=scenario, seed=1)
+    assert "LOST" not in outcome.line()
     judge(outcome, History(), [journal(tmp_path / "1.journal", 1.0, 2.0)], (0.0, 3.0))
     assert outcome.violated("lost") == 2
     assert not outcome.ok

@@ -32,7 +32,7 @@ def look(tmp_path: Path, text: str) -> dict[str, list[tuple[str, str]]]:
 
 def test_a_node_for_this_machine_alone(tmp_path: Path) -> None:
     found = look(tmp_path, f'data = "{tmp_path}"\n')
-    assert found["listening"] == [("OK", "on this machine alone")]
+    assert found["listening"] == [("OK", "on this machine only")]
     assert "tokens" not in found
 
 
@@ -70,7 +70,7 @@ def test_files_that_others_may_read_and_what_ends_soon(tmp_path: Path) -> None:
     file.chmod(0o600)
     pair.key.chmod(0o600)
     again = look(tmp_path, f'tokens = "{file}"\ntls_cert = "{pair.cert}"\ntls_key = "{pair.key}"\n')
-    assert ("OK", f"{file} is its owner's alone") in again["tokens"]
+    assert ("OK", f"only the owner can access {file}") in again["tokens"]
     assert again["tls_key"][0][0] == "OK"
 
 

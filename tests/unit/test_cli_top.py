@@ -83,7 +83,7 @@ def test_the_screen_never_grows_past_the_terminal() -> None:
 
 def test_a_node_that_is_not_heard_of_is_marked() -> None:
     lost = wire.NodeInfo("n2", "127.0.0.1:1", "127.0.0.1:2", "active", alive=False)
-    assert "not heard of" in drawn(sample(0), sample(1, node=lost), 24)
+    assert "not alive" in drawn(sample(0), sample(1, node=lost), 24)
 
 
 @pytest.mark.parametrize(

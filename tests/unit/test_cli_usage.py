@@ -78,6 +78,11 @@ def test_each_command_has_help(name: str) -> None:
         ["push", "orders", "--lines", "/no/such/file"],
         ["push", "orders", "body", "--header", "novalue"],
         ["pop", "orders", "-n", "0"],
+        ["call", "orders"],
+        ["call", "orders", "question", "--header", "novalue"],
+        ["reply", "orders"],
+        ["reply", "orders", "body", "--exec", "cat"],
+        ["reply", "orders", "body", "-n", "0"],
         ["peek", "orders", "-n", "65537"],
         ["kv", "cas", "k", "--new", "v"],
         ["kv", "cas", "k", "--absent", "--old", "o", "--new", "v"],
@@ -110,6 +115,8 @@ def test_wrong_usage_exits_2_and_says_why(words: list[str]) -> None:
         ["push", "orders", "body"],
         ["push", "orders", "--lines", "-"],
         ["pop", "orders"],
+        ["call", "orders", "question"],
+        ["reply", "orders", "body"],
         ["peek", "orders"],
         ["kv", "insert", "k", "v"],
         ["kv", "lookup", "k"],
@@ -180,7 +187,9 @@ def test_completion_knows_the_commands() -> None:
     told = CliRunner(
         env={"_WEFT_COMPLETE": "bash_complete", "COMP_WORDS": "weft p", "COMP_CWORD": "1"}
     ).invoke(cli, [], prog_name="weft")
-    assert [line.partition(",")[2] for line in told.stdout.split()] == ["push", "pop", "peek"]
+    assert [line.partition(",")[2] for line in told.stdout.split()] == [
+        "push", "pop", "peek", "provision",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("words", [["serve"], ["bench", "--own"], ["cluster", "up"]])

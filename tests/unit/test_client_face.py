@@ -21,8 +21,9 @@ def test_the_names_of_weft() -> None:
     assert set(weft.__all__) == {
         "Client", "Consumer", "Message", "MessageId", "Producer", "Queue", "QueueStats",
         "Published", "Reservation", "ReservedBatch", "Slice", "Stage", "Subscription",
-        "SubscriptionStats", "Tls", "__version__", "aio", "connect",
+        "SubscriptionStats", "Tls", "Topic", "__version__", "aio", "connect", "tasks",
         "Reject", "Retry", "RetryLater", "Worker", "WorkerStats", "expo",
+        "KvChange", "KvEntry", "KvPage", "Transaction", "lots", "CallAnswer",
         *(error.__name__ for error in errors.BY_CODE.values()),
     }  # fmt: skip
     assert len(weft.__all__) == len(set(weft.__all__))
@@ -33,8 +34,8 @@ def test_the_names_of_weft() -> None:
 
 def test_the_names_of_weft_aio() -> None:
     assert set(aio.__all__) == {
-        "Client", "Consumer", "Message", "Producer", "Queue", "Stage", "Subscription", "Worker",
-        "connect",
+        "Client", "Consumer", "Message", "Producer", "Queue", "Stage", "Subscription", "Topic",
+        "Transaction", "Worker", "connect",
     }  # fmt: skip
     for name in aio.__all__:
         assert getattr(aio, name) is not None
@@ -47,15 +48,25 @@ def test_another_name_is_an_attribute_error() -> None:
 
 @pytest.mark.parametrize(
     "kind",
-    ["Client", "Queue", "Message", "Producer", "Consumer", "Stage", "Subscription", "Worker"],
+    [
+        "Client",
+        "Queue",
+        "Message",
+        "Producer",
+        "Consumer",
+        "Stage",
+        "Subscription",
+        "Topic",
+        "Worker",
+    ],
 )
 def test_both_flavours_have_the_same_names(kind: str) -> None:
     def public(module: object) -> set[str]:
         return {name for name in dir(getattr(module, kind)) if not name.startswith("_")}
 
     internal = {
-        "ack_claims", "breaks", "confirm_acks", "give_back", "hand_out", "pop_groups", "quiet",
-        "send_claims", "settle",
+        "ack_claims", "breaks", "confirm_acks", "give_back", "hand_out", "pop_groups",
+        "push_reply", "quiet", "send_claims", "settle",
         "name", "queue", "count",  # an instance attribute in one, a property in the other
     }  # fmt: skip
     assert public(weft) - internal == public(aio) - internal

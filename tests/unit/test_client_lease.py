@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from weft import errors
 from weft.client.consumer import lease as leases
 from weft.client.consumer.lease import Settler
-from weft.client.consumer.message import Message, unpack
+from weft.client.consumer.message import unpack
+from weft.client.consumer.sync_message import Message
 from weft.ids import MessageId
 from weft.proto import wire
 

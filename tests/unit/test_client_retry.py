@@ -8,11 +8,12 @@ from collections.abc import Sequence
 import pytest
 
 from weft import errors
-from weft.client.routing import retry
+from weft.client.routing import session
 from weft.client.routing.cluster_view import ClusterNode, ClusterView
 from weft.client.routing.discovery import Discovery
 from weft.client.routing.router import ANY, Router
-from weft.client.transport.link import Answered, Asked, NodeAddress, OpenLink, run
+from weft.client.transport.blocking_link import run
+from weft.client.transport.link import Answered, Asked, NodeAddress, OpenLink
 from weft.client.transport.pending_calls import NotSent
 from weft.client.transport.runtime import BlockingRuntime
 from weft.proto import wire
@@ -82,13 +83,13 @@ def ask(
     script: Script, request: wire.AnyRequest, expected: type[wire.Answer], seconds: float = 20
 ) -> wire.Answer:
     deadline = time.monotonic() + seconds
-    return run(retry.ask(router_to(script), ANY, request, expected, deadline))[0]
+    return run(session.ask(router_to(script), ANY, request, expected, deadline))[0]
 
 
 def ask_all(script: Script, request: wire.AnyRequest, seconds: float) -> list[object]:
     deadline = time.monotonic() + seconds
     asked = [(3, (request, ()))]
-    return list(run(retry.ask_all(router_to(script), asked, wire.Pushed, deadline)))
+    return list(run(session.ask_all(router_to(script), asked, wire.Pushed, deadline)))
 
 
 @pytest.mark.parametrize("failure", [NO_COPY, NOT_ME, FULL, NotSent("x"), errors.ShuttingDown()])
@@ -103,7 +104,8 @@ def test_a_push_is_made_again_under_its_name(failure: wire.Failure | errors.Weft
 
 ONCE_REQUESTS: list[wire.AnyRequest] = [
     wire.Append("k", b"v"), wire.CompareAndSwap("k", None, b"v"), wire.Remove("k"),
-    wire.DeleteQueue("q"), wire.PurgeQueue("q"), wire.Redrive("q"),
+    wire.DeleteQueue("q"), wire.PurgeQueue("q"), wire.Redrive("q"), wire.DeleteTopic("t"),
+    wire.Unbind("t", "q"),
 ]  # fmt: skip
 
 

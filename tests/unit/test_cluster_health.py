@@ -97,7 +97,7 @@ def test_a_node_that_hears_few_others_says_so() -> None:
     for node in places.nodes[1:]:
         node.alive = False
     assert any(
-        "a (a:7700) hears 1 of 3 members" in each for each in ClusterHealth.of(places).troubles
+        "a (a:7700) reaches 1 of 3 members" in each for each in ClusterHealth.of(places).troubles
     )
 
 

@@ -51,13 +51,14 @@ def test_every_setting_can_come_from_the_environment(name: str) -> None:
     changed: dict[str, Any] = {
         "data": "x", "listen": "127.0.0.1:1", "zmq_listen": "127.0.0.1:2", "advertise": "h",
         "http_listen": "127.0.0.1:4", "peer_listen": "127.0.0.1:3", "join": "h:1",
-        "join_token": "j", "witness": True, "learners": 0,
+        "join_token": "j", "witness": True, "zone": "z", "learners": 0,
         "durability": "os", "reserve_bytes": 1, "cache_bytes": 1, "calls_max": 1,
         "connections_max": 1, "queues_max": 1, "bytes_max": 1, "push_rate_max": 1,
-        "in_flight_max": 1, "audit_log": "a",
-        "awake_us": 0, "grace_ms": 1, "tls_cert": "c", "tls_key": "k", "tls_ca": "a", "tokens": "t",
+        "in_flight_max": 1, "audit_log": "a", "grpc_server": "grpcio",
+        "awake_us": 0, "grace_ms": 1, "share_period_us": 9_000,
+        "tls_cert": "c", "tls_key": "k", "tls_ca": "a", "tokens": "t",
         "tls_trust_ca": "a", "tls_client_ca": "a",
-        "insecure": True, "log_level": "error", "log_format": "json",
+        "insecure": True, "monitor_queue": "m", "log_level": "error", "log_format": "json",
     }  # fmt: skip
     beside: dict[str, Any] = {"tls_cert": "c", "tls_key": "k"} if name.startswith("tls_") else {}
     needs: dict[str, Any] = {other: value for other, value in beside.items() if other != name}
@@ -75,7 +76,7 @@ def test_clients_variables_are_not_ours() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("grace = 1", "no setting is called 'grace'"),
+        ("grace = 1", "unknown setting 'grace'"),
         ("grace_ms = '1'", "grace_ms must be a whole number"),
         ("grace_ms = true", "grace_ms must be a whole number"),
         ("insecure = 1", "insecure must be true or false"),
@@ -139,6 +140,8 @@ def test_a_wrong_variable_is_refused_by_its_name(name: str, text: str, says: str
         ("awake_us", -1),
         ("awake_us", settings.AWAKE_US_MAX + 1),
         ("grace_ms", settings.GRACE_MS_MAX + 1),
+        ("share_period_us", settings.SHARE_PERIOD_US[0] - 1),
+        ("share_period_us", settings.SHARE_PERIOD_US[1] + 1),
         ("log_level", "loud"),
         ("log_format", "xml"),
     ],
@@ -158,7 +161,7 @@ def test_the_authority_to_trust_and_the_one_to_demand_are_two_settings() -> None
     assert (older.trust_ca, older.client_ca) == (("tls_ca", "a"), ("tls_ca", "a"))
     for name in ("tls_trust_ca", "tls_client_ca"):
         both: dict[str, Any] = {**pair, "tls_ca": "a", name: "b"}
-        with pytest.raises(InvalidArgument, match="set tls_trust_ca alone"):
+        with pytest.raises(InvalidArgument, match="set only tls_trust_ca"):
             Config(**both)
 
 
@@ -174,7 +177,7 @@ def test_beyond_this_machine_only_when_asked_for(name: str, host: str) -> None:
 def test_beyond_this_machine_with_tls_and_tokens() -> None:
     secure: dict[str, Any] = {"tls_cert": "c", "tls_key": "k", "tokens": "t"}
     assert Config(listen="10.0.0.1:7700", **secure)
-    for name, says in (("tokens", "without tokens anyone"), ("tls_", "without tls_cert anyone")):
+    for name, says in (("tokens", "without tokens any program"), ("tls_", "without tls_cert")):
         weak = {key: value for key, value in secure.items() if not key.startswith(name)}
         with pytest.raises(InvalidArgument, match=says):
             Config(listen="10.0.0.1:7700", **weak)

@@ -101,7 +101,8 @@ def test_it_comes_back_the_same(made: Path) -> None:
 
 def test_a_second_open_names_the_process_that_has_it(made: Path) -> None:
     directory = DataDirectory.open(made)
-    with pytest.raises(StoreLocked, match=rf"in use by process {os.getpid()}\. Stop it.*--data"):
+    said = rf"in use by process {os.getpid()}\. Stop that process.*--data"
+    with pytest.raises(StoreLocked, match=said):
         DataDirectory.open(made)
     code = "import sys; from weft.persistence.directory import *; DataDirectory.open(sys.argv[1])"
     other = subprocess.run(
@@ -302,7 +303,7 @@ def test_a_format_that_is_not_known_any_more_is_refused(
 ) -> None:
     monkeypatch.setattr(directory_module, "FORMAT", 3)
     monkeypatch.setattr(directory_module, "UPGRADES", {2: add(b"c")})
-    assert "Back it up with that one" in refused(first, StoreVersion)
+    assert "Back up with that version" in refused(first, StoreVersion)
 
 
 def test_every_older_format_has_a_step() -> None:

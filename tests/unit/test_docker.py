@@ -27,7 +27,7 @@ from weft.server.observability.metrics import EXPOSED, FAMILIES
 ROOT = Path(__file__).resolve().parents[2]
 DOCKER = ROOT / "docker"
 PROMETHEUS = DOCKER / "prometheus"
-OPERATIONS = ROOT / "docs" / "operations.md"
+MONITORING = ROOT / "docs" / "how-to" / "monitor.md"
 COMPOSE: dict[str, Any] = yaml.safe_load((DOCKER / "compose.yaml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 NODES = ["node-1", "node-2", "node-3"]
@@ -281,7 +281,7 @@ def test_panels_have_places_and_a_source() -> None:
 
 
 def test_every_alert_says_what_to_do() -> None:
-    text = OPERATIONS.read_text()
+    text = MONITORING.read_text()
     for rule in RULES:
         assert f"\n### {rule['alert']}\n" in text, rule["alert"]
         assert rule["labels"]["severity"] in ("page", "ticket")
@@ -298,5 +298,5 @@ def test_every_alert_is_tried_in_the_rules_test() -> None:
 
 
 def test_the_table_of_metrics_is_complete() -> None:
-    named = set(re.findall(r"^\| `(weft_\w+)`", OPERATIONS.read_text(), flags=re.MULTILINE))
+    named = set(re.findall(r"^\| `(weft_\w+)`", MONITORING.read_text(), flags=re.MULTILINE))
     assert named == {family.name for family in FAMILIES}

@@ -13,18 +13,11 @@ from hypothesis import strategies as some
 
 from weft import limits
 from weft.errors import InvalidArgument, TooLarge
-from weft.ids import MessageId
 from weft.proto import weft_pb2 as pb
 from weft.proto import wire
-from weft.proto.settings import Settings
+from weft.proto.settings import SHARE_WHOLE, Settings
 from weft.server.edges import grpc_receipts, grpc_translation
 from weft.server.edges.grpc_receipts import Grouped
-
-DRAWN = iter([(7, 1), (7, 2), (7, 3), (7, 4)])
-LENT = wire.Lent(
-    partition=3, lsn=9, nonce=11, first=2, count=2, producer=5, batch=6, deliveries=4,
-    pushed_ms=1000, lease_ms=2000, priority=8, reason="why",
-)  # fmt: skip
 
 
 def numbered(kind: type[Any], **known: Any) -> Any:
@@ -42,6 +35,14 @@ def _example(kind: Any, number: int) -> Any:
 
 def values(proto: Proto) -> dict[str, Any]:
     return {field.name: value for field, value in proto.ListFields()}
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.1, float("nan"), float("inf"), 0.0001])
+def test_a_wrong_share_is_refused(share: float) -> None:
+    with pytest.raises(InvalidArgument, match="share must be 0"):
+        grpc_translation.settings_in(pb.Settings(share=share))
+    with pytest.raises(InvalidArgument, match="share must be 0"):
+        grpc_translation.update_queue(pb.UpdateQueueRequest(queue="q", share=share))
 
 
 def test_unset_settings_are_the_defaults() -> None:
@@ -67,8 +68,9 @@ def test_update_names_what_was_set_and_nothing_else() -> None:
 def test_update_knows_every_setting() -> None:
     settings = numbered(Settings)
     changes = msgspec.structs.asdict(settings)
-    del changes["ordered"]  # decided at creation
-    request = pb.UpdateQueueRequest(queue="q", **changes)
+    for fixed in ("ordered", "grouped", "keep_leases", "kind"):  # decided at creation
+        del changes[fixed]
+    request = pb.UpdateQueueRequest(queue="q", **changes | {"share": settings.share / SHARE_WHOLE})
     assert grpc_translation.update_queue(request) == wire.UpdateQueue("q", changes)
 
 
@@ -80,17 +82,12 @@ def test_list_limit(said: pb.ListQueuesRequest, meant: int) -> None:
     assert grpc_translation.list_queues(said).limit == meant
 
 
-def test_pop_and_peek_of_one_when_nothing_is_said() -> None:
-    assert grpc_translation.pop(pb.PopRequest(queue="q"), 5) == wire.Pop("q", 1, 5, 0)
-    assert grpc_translation.peek(pb.PeekRequest(queue="q")) == wire.Peek("q", 1)
-
-
 @pytest.mark.parametrize(
     ("turn", "info"),
     [
         (
             grpc_translation.queue_description,
-            numbered(wire.QueueInfo, settings=Settings(), missing_nodes=["m"]),
+            numbered(wire.QueueInfo, settings=Settings(), missing_nodes=["m"], topics=["t"]),
         ),
         (grpc_translation.status, numbered(wire.StatusInfo, full_peers=["m"])),
         (
@@ -124,72 +121,6 @@ def test_a_node_of_the_view() -> None:
     }  # fmt: skip
 
 
-def test_push_by_column() -> None:
-    request = pb.PushRequest(
-        queue="q",
-        messages=[
-            pb.OutMessage(body=b"a"),
-            pb.OutMessage(body=b"b", headers={"h": "v"}),
-            pb.OutMessage(body=b"c", key=""),
-        ],
-        producer=5,
-        batch=0,
-        delay_ms=1,
-        priority=2,
-        dedup_key="",
-    )
-    asked, frame = grpc_translation.push(request, DRAWN)
-    assert asked == wire.Push("q", 5, 0, 3, 1, 2, "")
-    assert wire.decode_payload(frame) == wire.Payload(
-        [b"a", b"b", b"c"], [None, {"h": "v"}, None], [None, None, ""]
-    )
-
-
-def test_push_without_headers_or_keys_has_one_column() -> None:
-    _, frame = grpc_translation.push(pb.PushRequest(messages=[pb.OutMessage(body=b"a")]), DRAWN)
-    assert wire.decode_payload(frame) == wire.Payload([b"a"])
-
-
-def test_push_without_a_producer_draws_its_own() -> None:
-    drawn = iter([(7, 1), (7, 2)])
-    pushes = [grpc_translation.push(pb.PushRequest(queue="q"), drawn)[0] for _ in range(2)]
-    assert [(push.producer, push.batch) for push in pushes] == [(7, 1), (7, 2)]
-    assert pushes[0].dedup_key is None
-
-
-@pytest.mark.parametrize("half", [pb.PushRequest(producer=1), pb.PushRequest(batch=1)])
-def test_push_with_half_a_name_is_refused(half: pb.PushRequest) -> None:
-    with pytest.raises(InvalidArgument, match="producer and batch go together"):
-        grpc_translation.push(half, DRAWN)
-
-
-def test_pushed_names_each_message() -> None:
-    answer = grpc_translation.pushed(wire.Pushed(1, 2, 3, 2, True, "disk"))
-    assert answer == pb.PushResponse(
-        ids=[str(MessageId.of(1, 2, 3, 0)), str(MessageId.of(1, 2, 3, 1))],
-        duplicate=True,
-        durability="disk",
-    )
-
-
-def test_messages_of_a_lent_range() -> None:
-    frame = wire.encode(wire.Payload([b"a", b"b"], [None, {"h": "v"}], ["", None]))
-    one, two = grpc_translation.messages([LENT], [frame])
-    assert one == pb.Message(
-        id=str(MessageId.of(3, 5, 6, 2)), body=b"a", key="",
-        receipt=grpc_receipts.pack((3, 9, 11), 2), deliveries=4, pushed_ms=1000, lease_ms=2000,
-        priority=8, dead_reason="why",
-    )  # fmt: skip
-    assert (two.body, dict(two.headers), two.HasField("key")) == (b"b", {"h": "v"}, False)
-    assert grpc_receipts.unpack(two.receipt) == ((3, 9, 11), 3)
-
-
-def test_a_peeked_message_has_no_receipt() -> None:
-    shown = msgspec.structs.replace(LENT, nonce=0, count=1)
-    (message,) = grpc_translation.messages([shown], [wire.encode(wire.Payload([b"a"]))])
-    assert message.receipt == b""
-
-
 def test_a_receipt_is_20_bytes_and_holds_the_largest_numbers() -> None:
     lease = (2**16 - 1, 2**64 - 1, 2**64 - 1)
     receipt = grpc_receipts.pack(lease, limits.BATCH_COUNT_MAX - 1)
@@ -213,6 +144,21 @@ def test_receipts_are_grouped_by_lease() -> None:
     assert grouped.malformed == [b"short"]
     assert grouped.count() == 3
     assert grouped.messages([0]) == [(one, 5), (one, 4)]
+
+
+def test_the_receipts_of_two_leases_may_alternate() -> None:
+    """The largest call is grouped at once: its cost does not grow with the square of its size."""
+    leases = [(1, 2, 3), (1, 2, 4)]
+    indexes = range(limits.RECEIPTS_MAX // 2)
+    raw = [grpc_receipts.pack(lease, index) for index in indexes for lease in leases]
+    whole = [(0, limits.RECEIPTS_MAX // 2)]
+    assert Grouped.of(raw).receipts() == [wire.Receipt(*lease, whole) for lease in leases]
+    lots = [
+        pb.LotPart(receipt=grpc_receipts.pack_lot(lease, index, 1))
+        for index in indexes
+        for lease in leases
+    ]
+    assert Grouped.of((), lots).receipts() == [wire.Receipt(*lease, whole) for lease in leases]
 
 
 def test_too_many_receipts() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.errors import StoreDamaged
-from weft.persistence import layout
+from weft.persistence import layout, table_layout
 
 PARTITIONS = st.integers(0, 2**16 - 1)
 LSNS = st.integers(0, 2**64 - 1)
@@ -82,8 +82,8 @@ def test_a_kind_range_holds_its_kind_and_no_other() -> None:
         layout.dedup(2**16 - 1, 2**32 - 1, 2**64 - 1, 2**56 - 1, 2**40 - 1),
         layout.dedup_key(0, 0, 0, ""),
         layout.partition(2**16 - 1),
-        layout.queue("orders"),
-        layout.table(2**16 - 1, "\N{SNOWMAN}"),
+        layout.of_catalogue("orders"),
+        table_layout.key(2**16 - 1, "\N{SNOWMAN}"),
     ]
     for kind, own in zip(ALL_KINDS, keys, strict=True):
         start, stop = layout.kind_range(kind)
@@ -128,7 +128,7 @@ def test_a_record_under_another_key_is_found(
 
 
 def test_the_error_says_where_and_what_to_do() -> None:
-    key = layout.queue("orders")
+    key = layout.of_catalogue("orders")
     with pytest.raises(StoreDamaged, match=rf"/data/store at key {key.hex()}.* Restore"):
         layout.unseal(key, layout.seal(key, b"x")[:-1] + b"y", "/data/store")
 

@@ -8,11 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from weft.dht import replica_limits
 from weft.dht import view as views
 from weft.dht.core import Core
-from weft.dht.messages import AnyMessage, Confirm, Confirmed, FencedReply
+from weft.dht.messages import AnyMessage, Confirm, Confirmed, FencedReply, Ping
 from weft.dht.planner import Liveness, Step, replenish, step
+from weft.dht.rebalancer import Handover
 from weft.dht.view import Member, ReplicaSet, View
+from weft.persistence import layout, table_layout
 from weft.persistence.memory import MemoryStore
 
 NODES = ("a", "b", "c")
@@ -75,6 +78,58 @@ def led_by_a() -> Cluster:
     return made
 
 
+ROWS = [table_layout.key(0, name) for name in "xyz"]
+
+
+def _propose(core: Core, *rows: bytes) -> None:
+    for row in rows:
+        core.propose(0, [(row, layout.seal(row, b"new"))])
+
+
+def _reads(core: Core, *rows: bytes) -> list[bool]:
+    """Whether the engine of this core reads each row."""
+    return [core.pending.get(row) is not None for row in rows]
+
+
+def test_entries_of_a_set_of_one_are_read_before_they_are_applied(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They are committed at once, but a round applies only so many of them."""
+    monkeypatch.setattr(replica_limits, "APPLY_MAX", 1)
+    made = Cluster()
+    alone = ReplicaSet(1, ("a",), ("b", "c"))
+    made.learn(View(3, NODES, (), MEMBERS, (alone, alone), 1), *NODES)
+    made.exchange(*NODES)
+    core = made.cores["a"]
+    made.round("a", lambda core: _propose(core, *ROWS))
+    assert made.stores["a"].get(ROWS[2]) is None, "the round has applied one entry"
+    assert _reads(core, *ROWS) == [True, True, True]
+    for _ in ROWS:
+        made.round("a", lambda core: _propose(core, ROWS[0]))
+    assert made.stores["a"].get(ROWS[2]) is not None
+    assert _reads(core, *ROWS) == [True, True, True]
+
+
+def test_a_primary_that_was_fenced_and_leads_on_reads_its_entries() -> None:
+    """A view that tells nothing new of the partition arrives between the fence and the next epoch
+    of the same primary. The engine keeps its state all the while, so its reads must agree."""
+    made = led_by_a()
+    core = made.cores["a"]
+    made.round("a", lambda core: _propose(core, ROWS[0]))
+    made.lost.clear()
+    generation = core.replicas[0].ownership_generation
+    made.round("a", lambda core: core.receive("b", FencedReply(0, 2)))
+    assert not core.serving(0)
+    made.learn(msgspec.structs.replace(FIRST, version=4), "a")
+    assert _reads(core, ROWS[0]) == [True]
+    third = ReplicaSet(2, ("a", "b", "c"))
+    made.learn(msgspec.structs.replace(FIRST, version=5, places=(third, third)), *NODES)
+    made.exchange(*NODES)
+    assert core.serving(0)
+    assert core.replicas[0].ownership_generation == generation
+    assert _reads(core, ROWS[0]) == [True]
+
+
 def test_who_leads_is_confirmed_by_the_others() -> None:
     made = led_by_a()
     core = made.cores["a"]
@@ -113,6 +168,38 @@ def test_an_answer_of_an_older_epoch_counts_for_nothing() -> None:
 
 def _ask(core: Core) -> None:
     core.confirm(0)
+
+
+# --- suspicion ----------------------------------------------------------------------------------
+
+
+def _silence(made: Cluster, name: str, silent: str, pings: int) -> bool:
+    """True if the node proposes a view without the silent one, during so many ping intervals."""
+    core = made.cores[name]
+    for _ in range(pings):
+        made.now += core.pace.ping
+        others = [node for node in NODES if node not in (name, silent)]
+        for other in others:
+            made.round(name, lambda core, s=other: core.receive(s, Ping(core.view.version)))  # type: ignore[misc]
+    return silent in core.failure_detector.suspected
+
+
+def test_a_silent_member_is_suspected_after_the_timeout() -> None:
+    made = led_by_a()
+    pings = made.cores["b"].pace.suspect // made.cores["b"].pace.ping
+    assert not _silence(made, "b", "a", pings - 1)
+    assert _silence(made, "b", "a", 2)
+
+
+def test_a_process_that_has_just_started_waits_for_the_first_message_of_its_peers() -> None:
+    """Its peers send nothing until they have connected again: a suspicion would end their leads,
+    and the leases of their consumers."""
+    made = led_by_a()
+    made.cores["b"] = core = Core("b", made.stores["b"], partitions=1, entropy=lambda below: 0)
+    core.recover(made.now)
+    pings = core.pace.suspect // core.pace.ping
+    assert not _silence(made, "b", "a", 2 * pings)
+    assert _silence(made, "b", "a", 2 * pings), "a dead node is not waited for without end"
 
 
 # --- stopping members and their replacements ----------------------------------------------------
@@ -222,6 +309,37 @@ def test_if_everybody_stops_nothing_moves() -> None:
 def test_a_set_with_too_few_copies_takes_a_learner_that_stops() -> None:
     assert _needs("a", "bc", "", "abc") == Step(grow="b")
     assert _needs("a", "bc", "c", "abc") == Step(grow="c"), "better one that stays"
+
+
+def test_a_set_with_too_few_copies_takes_a_learner_that_is_level_first() -> None:
+    """Another one may be dead and not suspected yet."""
+    found = _needs("a", "cb", "c", "abc", level="b".__contains__)
+    assert found == Step(grow="b")
+    assert _needs("a", "cb", "cb", level="bc".__contains__) == Step(grow="c")
+
+
+def _last_word_of_a_stopping_voter(states: str) -> Handover:
+    """What is left for c, which votes and holds nothing, while a set of one has a level learner."""
+    small, whole = ReplicaSet(1, ("a",), ("b",)), ReplicaSet(1, ("a", "b"))
+    made = Cluster()
+    members = {
+        name: msgspec.structs.replace(MEMBERS[name], state=state)
+        for name, state in zip(NODES, states.split(), strict=True)
+    }
+    made.learn(View(4, NODES, (), members, (small, whole), 2), *NODES)
+    made.exchange(*NODES)
+    left: list[Handover] = []
+    for _ in range(2):
+        made.now += made.cores["c"].pace.ping
+        made.round("c", lambda core: left.append(core.retire(hurry=False)))
+    return left[-1]
+
+
+def test_a_stopping_voter_stays_while_a_set_has_too_few_copies() -> None:
+    """The growth of a set is a change of the view, and needs a majority of the voters."""
+    word = _last_word_of_a_stopping_voter("stopped stopped stopped")
+    assert word is Handover.UNDER_REPLICATED
+    assert _last_word_of_a_stopping_voter("active active stopped") is Handover.DONE
 
 
 def test_one_of_two_data_nodes_that_stops_leaves_the_other_to_go_on_beside_a_witness() -> None:

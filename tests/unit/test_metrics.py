@@ -73,8 +73,19 @@ def test_every_declared_series_is_exported_and_no_other() -> None:
     calls.times["Push"] = Histogram()
     made = collector(calls=calls, connections=lambda: {"grpc": 1})
     cluster = {name: {("x",) * len(family.labels): 1.0} for name, family in CLUSTER.items()}
-    queues = gather({"q": made_queue("q")}, Labels())
+    events = QueueState("e", QueueRecord(2, 0, Settings(kind="stochastic", buffers=5, max_hops=1)))
+    queues = gather({"q": made_queue("q"), "e": events}, Labels())
     assert read(made, NodeStats(STATUS, False, queues, cluster)).keys() == EXPOSED
+
+
+def test_a_stochastic_queue_alone_has_metrics_of_probes() -> None:
+    events = QueueState("e", QueueRecord(2, 0, Settings(kind="stochastic", buffers=5, max_hops=1)))
+    assert events.buffer is not None
+    events.buffer.probes, events.buffer.blocked_us = 4, 2_500_000
+    queues = gather({"q": made_queue("q"), "e": events}, Labels())
+    samples = read(collector(), NodeStats(STATUS, False, queues))
+    assert samples["weft_probes_total"] == {of(queue="e"): 4}
+    assert samples["weft_blocked_pop_seconds_total"] == {of(queue="e"): 2.5}
 
 
 def test_the_clusters_metrics_are_absent_until_the_cluster_has_them() -> None:
@@ -100,8 +111,11 @@ def test_values_and_units() -> None:
 
 def test_a_histogram_counts_up_to_its_bounds() -> None:
     fsyncs = Histogram()
-    for seconds in (0.0001, 0.0002, 0.3, 60.0):
+    for seconds in (0.0001, 0.3):
         fsyncs.observe(seconds)
+    fsyncs.recent += [0.0002, 60.0]
+    fsyncs.count()
+    assert not fsyncs.recent
     samples = read(collector(fsyncs=fsyncs), NodeStats(STATUS, False))
     buckets = samples["weft_fsync_seconds_bucket"]
     assert buckets[of(le="0.0001")] == 1

@@ -65,7 +65,7 @@ def test_a_flipped_bit_is_found(tmp_path: Path) -> None:
         flipped = bytearray(good)
         flipped[place] ^= 1 << place % 7
         file.write_bytes(flipped)
-        with pytest.raises(StoreDamaged, match=r"curve\.json .*Restore it"):
+        with pytest.raises(StoreDamaged, match=r"curve\.json .*Restore the file"):
             DataDirectory.open(tmp_path)
     file.write_bytes(good)
     DataDirectory.open(tmp_path).close()

@@ -98,7 +98,7 @@ def test_how_many_queues_of_a_token() -> None:
     quotas = Quotas(Config(), 0)
     create = wire.CreateQueue("team.c", Settings())
     quotas.check(create, (), who(queues=2), queues("a", "b", "team.b"), 0)
-    with pytest.raises(QuotaExceeded, match="who may have 2 queues"):
+    with pytest.raises(QuotaExceeded, match="who may have at most 2 queues"):
         quotas.check(create, (), who(queues=2), queues("team.a", "team.b"), 0)
 
 

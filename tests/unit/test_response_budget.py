@@ -41,7 +41,7 @@ def test_what_is_promised_counts_until_it_is_told(edge: ZmtpEdge) -> None:
     response_budget.tell(second, 1)
     assert response_budget.blocked_peer(second) == 1
     assert response_budget.blocked_peer(other) is None
-    assert response_budget.blocked_peer(7) is None, "a caller inside the node"
+    assert response_budget.blocked_peer(7) is None, "a caller of another thread"
     response_budget.told(first)
     assert response_budget.hears(1)
     response_budget.told(second)
@@ -67,5 +67,5 @@ def test_who_does_not_take_what_is_sent_is_deaf_until_it_has_gone(edge: ZmtpEdge
         sends += 1
         assert sends < 100
     assert response_budget.blocked_peer(EdgeCaller(1, 1)) == 1
-    edge._drop(edge._by_number[1], "the test says so")
+    edge.drop(edge._by_number[1], "the test says so")
     assert response_budget.blocked_peer(EdgeCaller(1, 1)) is None

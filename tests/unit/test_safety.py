@@ -229,7 +229,7 @@ def test_two_of_three_dead() -> None:
     assert len(found.blocked) == len(view.places)
     assert not found.quorum
     assert found.reasons[0] == ("quorum lost: 1 of 3 voters alive, dead are b (b:7700), c (c:7700)")
-    assert "a (a:7700) hears 1 of 3 members: it may be cut off itself" in found.reasons
+    assert "a (a:7700) reaches 1 of 3 members: its own network may be cut" in found.reasons
     assert found.advice[0].startswith("start 1 of b (b:7700), c (c:7700)")
 
 

@@ -199,7 +199,7 @@ def test_expiry() -> None:
     assert expiry("never", 5) == 0
     assert expiry("2h", 1000.5) == 8200
     for wrong in ("", "0d", "-1d", "5", "1w", "1000000d"):
-        with pytest.raises(InvalidArgument, match="30m, 12h or 90d"):
+        with pytest.raises(InvalidArgument, match="30m, 12h, 90d or never"):
             expiry(wrong, 0)
 
 

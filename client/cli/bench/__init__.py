@@ -1,1 +1,1 @@
-"""`weft bench`: what this node can do, beside what its machine can do at all."""
+"""`weft bench`: throughput and latency of a node, compared with the floors of the machine."""

@@ -1,9 +1,9 @@
-"""Timing calls, several kinds in turn.
+"""Times several kinds of calls in alternation.
 
-A shared machine is fast in one second and slow in the next, and one that has just waited for its
-disk wakes slower than one that has not: a round trip repeated in a tight loop takes a third of what
-it takes between two syncs. So the kinds take turns call by call: every one of them sees the same
-good and bad moments, and a floor is measured in the state that a push finds the machine in.
+The speed of a shared machine varies from second to second, and a process wakes more slowly after
+waiting for a disk: a round trip in a tight loop takes a third of the time of a round trip between
+two syncs. Alternating the kinds call by call exposes all of them to the same conditions, so that
+floors are measured under the conditions of a push.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Call = Callable[[], object]
 
 
 def in_turn(calls: Mapping[str, Call], samples: int, warm_up: int) -> dict[str, list[float]]:
-    """Microseconds of each call, by kind; the first ``warm_up`` turns do not count."""
+    """Microseconds of each call, by kind, without the first ``warm_up`` turns."""
     clock = time.perf_counter_ns
     taken: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(warm_up + samples):

@@ -1,6 +1,7 @@
-"""The processes that a benchmark starts: real ones, talked to by lines of JSON, always ended.
+"""Worker processes of a benchmark, controlled through lines of JSON.
 
-They get a session of their own, so that Ctrl-C reaches only the benchmark, which then ends them.
+Each process has its own session, so that Ctrl-C reaches only the benchmark, which then stops every
+worker.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from typing import IO, Any, Final
 
 from weft.errors import Unavailable, WeftError, from_code
 
-#: After SIGTERM; then SIGKILL.
+#: Seconds between SIGTERM and SIGKILL.
 STOP_S: Final = 10.0
 _TAIL_BYTES: Final = 2_000
 
 
-#: What a client needs to be let in.
+#: Environment variables with a client's credentials.
 _CREDENTIALS: Final = (
     "WEFT_TOKEN", "WEFT_TOKEN_FILE", "WEFT_TLS", "WEFT_TLS_CLIENT_CERT", "WEFT_TLS_CLIENT_KEY",
 )  # fmt: skip
@@ -32,12 +33,12 @@ def _of_a_client() -> dict[str, str]:
 
 
 def environment() -> dict[str, str]:
-    """Ours, without settings meant for other nodes and clients."""
+    """The environment without WEFT_ variables, which configure other nodes and clients."""
     return {name: value for name, value in os.environ.items() if not name.startswith("WEFT_")}
 
 
 def command(module: str, *arguments: str) -> list[str]:
-    """Runs a module of Weft; -P keeps what lies in the current directory from being imported."""
+    """The command line for a module of Weft; -P prevents imports from the current directory."""
     return [sys.executable, "-P", "-m", module, *arguments]
 
 
@@ -48,11 +49,11 @@ def tail(log: IO[bytes] | Path) -> str:
     else:
         log.seek(0)
         data = log.read()
-    return data[-_TAIL_BYTES:].decode(errors="replace").strip() or "(it said nothing)"
+    return data[-_TAIL_BYTES:].decode(errors="replace").strip() or "(no output)"
 
 
 class Child:
-    """A worker process that speaks JSON lines on its standard output."""
+    """A worker process that writes lines of JSON to standard output."""
 
     def __init__(self, module: str, task: dict[str, Any]) -> None:
         self._name = module.rpartition(".")[2]
@@ -67,12 +68,12 @@ class Child:
         )
 
     def read(self) -> dict[str, Any]:
-        """Its next line; raises what it reports as an error."""
+        """The worker's next line; raises the error that the worker reports."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
             code = self._process.wait(STOP_S)
-            raise Unavailable(f"the {self._name} process ended with {code}: {tail(self._log)}")
+            raise Unavailable(f"the {self._name} process exited with {code}: {tail(self._log)}")
         said: dict[str, Any] = json.loads(line)
         if "error" in said:
             raise from_code(said["error"]["code"], f"{self._name}: {said['error']['message']}")
@@ -102,7 +103,7 @@ class Child:
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """Asks the process to stop, then makes it."""
+    """Sends SIGTERM, and SIGKILL after `STOP_S` seconds."""
     if process.poll() is None:
         process.terminate()
         try:
@@ -112,17 +113,17 @@ def end(process: subprocess.Popen[bytes]) -> None:
             process.wait()
 
 
-# --- the other side ---------------------------------------------------------------------------
+# --- in the worker process --------------------------------------------------------------------
 
 
 def say(what: dict[str, Any]) -> None:
-    """One line to the benchmark."""
+    """Writes one line to the benchmark."""
     sys.stdout.write(json.dumps(what) + "\n")
     sys.stdout.flush()
 
 
 def ready() -> None:
-    """Says that everything is prepared, and waits for the word; ends if there is nobody."""
+    """Reports readiness and waits for the start line; exits if the benchmark is gone."""
     say({"ready": True})
     if not sys.stdin.readline():
         sys.exit(1)

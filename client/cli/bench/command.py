@@ -1,4 +1,7 @@
-"""`weft bench`: measures the node that answers, or one of its own when none does."""
+"""`weft bench`: measures a running node or, if none answers, a node started for the run.
+
+With `--kv` the hash table is measured, otherwise a queue.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,9 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from types import FrameType
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import click
 
@@ -15,60 +19,74 @@ from weft import limits
 from weft.client.cli import options, output
 from weft.errors import ConnectionLost
 
-from . import plot, rounds
+from . import plot, rounds, table_rounds
 from .machine import Machine
 from .own_node import OwnNode
 from .plan import SAMPLES_DEFAULT, BenchPlan
 from .progress import Live
 from .report import Report
+from .table_report import TableReport
+
+if TYPE_CHECKING:
+    from weft import Client
+    from weft.proto import wire
 
 _PROBE_MS: Final = 500
 _MESSAGES_MAX: Final = 1_000_000_000
+_MESSAGES_DEFAULT: Final = 1_000_000
+#: So many rows of the default size are in a node's memory, as in other key-value servers.
+_KEYS_DEFAULT: Final = 100_000
 
 _EPILOG: Final = """\b
 Examples:
-  weft bench                                       the node at 127.0.0.1:7700, or an own one
-  weft bench --own --durability os                 what the fsync costs
+  weft bench                                       the node at 127.0.0.1:7700, or a temporary one
+  weft bench --own --durability os                 without fsync, to compare
   weft bench --own --memory --json > result.json
+  weft bench --kv --own                            the hash table instead of a queue
   weft bench -s 10.0.0.5:7700 --size 1024 --plot bench.png
 """
 
 
 @click.command(epilog=_EPILOG)
 @click.option(
+    "--kv",
+    "table",
+    is_flag=True,
+    help="Measure the hash table: batches and single calls from two client processes.",
+)
+@click.option(
     "--messages",
     type=click.IntRange(1, _MESSAGES_MAX),
-    default=1_000_000,
-    show_default=True,
-    help="Messages of one throughput run.",
+    help="Messages per throughput run; keys with --kv.  "
+    f"[default: {_MESSAGES_DEFAULT:,}; with --kv {_KEYS_DEFAULT:,}]",
 )
 @click.option(
     "--size",
     type=click.IntRange(0, limits.BODY_BYTES_MAX),
     default=128,
     show_default=True,
-    help="Bytes of a body.",
+    help="Size of a body or a value, in bytes.",
 )
 @click.option(
     "--batch",
     type=click.IntRange(1, limits.BATCH_COUNT_MAX),
     default=1000,
     show_default=True,
-    help="Messages sent, popped and acked together.",
+    help="Messages per batch of pushes, pops and acks; keys per batch with --kv.",
 )
 @click.option(
     "--repeat",
     type=click.IntRange(1, 1000),
     default=3,
     show_default=True,
-    help="Rounds; the result is their medians.",
+    help="Number of rounds; results are medians over the rounds.",
 )
 @click.option(
     "--samples",
     type=click.IntRange(10, 1_000_000),
     default=SAMPLES_DEFAULT,
     show_default=True,
-    help="Timed calls in a round, for each latency and each floor.",
+    help="Timed calls per round, for each latency and each floor.",
 )
 @click.option(
     "--memory",
@@ -78,25 +96,29 @@ Examples:
     flag_value=1_000_000,
     default=None,
     metavar="[N]",
-    help="Also the node's memory with N (1,000,000) waiting messages and, with --own, the time "
-    "of a restart with them.",
+    help="Also measure the node's memory with N (1,000,000) waiting messages and, with --own, the "
+    "time of a restart with these messages.",
 )
-@click.option("--own", is_flag=True, help="Start a node for this run, under this directory.")
+@click.option(
+    "--own", is_flag=True, help="Start a node for this run, with data under the current directory."
+)
 @click.option(
     "--durability",
     type=click.Choice(["disk", "os"]),
-    help="Of the own node: acknowledge after fsync, or in the page cache.  [default: disk]",
+    help="With --own: acknowledge after fsync (disk), or from the page cache (os).  "
+    "[default: disk]",
 )
 @click.option(
     "--plot",
     "picture",
     metavar="FILE.png",
     type=click.Path(writable=True, dir_okay=False),
-    help="Draw the result into a file; needs matplotlib.",
+    help="Plot the result to a file; requires matplotlib.",
 )
 @options.everywhere
 def bench(
-    messages: int,
+    table: bool,
+    messages: int | None,
     size: int,
     batch: int,
     repeat: int,
@@ -106,57 +128,85 @@ def bench(
     durability: str | None,
     picture: str | None,
 ) -> None:
-    """Measure this node, now: floors, throughput, latency, memory.
+    """Measure throughput, latency and memory of a node, and the floors of the machine.
 
-    Without a node at the default address it starts one of its own and stops it afterwards. Queues
-    that it makes are named weft-bench-... and dropped at the end.
+    If no node answers at the default address, the command starts a node and stops it afterwards.
+    The queues and keys of the benchmark are named weft-bench-... and deleted at the end.
     """
     if picture is not None:
         plot.check()
     if own and options.servers() is not None:
-        raise click.UsageError("--own starts a node: leave out --servers (and WEFT_SERVERS).")
+        raise click.UsageError("--own starts a node: leave --servers (and WEFT_SERVERS) out.")
+    if table and ready is not None:
+        raise click.UsageError("--memory measures waiting messages: leave it out with --kv.")
+    if messages is None:
+        messages = _KEYS_DEFAULT if table else _MESSAGES_DEFAULT
     plan = BenchPlan(messages, size, batch, repeat, samples, ready or 0)
-    with _ended_by_signals():
-        report = _measure(plan, own=own, durability=durability)
+    report: Report | TableReport
+    with _ended_by_signals(), _measured(own=own, durability=durability) as measured:
+        if table:
+            report = TableReport(*measured.setting(plan), table_rounds.run(plan, *measured.target))
+        else:
+            report = Report(*measured.setting(plan), rounds.run(plan, *measured.target))
     if picture is not None:
-        plot.draw(report, picture)
+        report.draw(picture)
     if options.wants_json():
         output.as_json(report.as_json())
     else:
         report.show()
 
 
-def _measure(plan: BenchPlan, *, own: bool, durability: str | None) -> Report:
+@dataclass(frozen=True)
+class _Measured:
+    """The node of a run, and a client of it."""
+
+    client: Client
+    servers: str
+    node: OwnNode | None
+    watcher: Live
+    machine: Machine
+    status: wire.StatusInfo
+
+    @property
+    def target(self) -> tuple[Client, str, OwnNode | None, Live]:
+        return self.client, self.servers, self.node, self.watcher
+
+    def setting(self, plan: BenchPlan) -> tuple[BenchPlan, Machine, wire.StatusInfo, bool, str]:
+        return plan, self.machine, self.status, self.node is not None, self.servers
+
+
+@contextmanager
+def _measured(*, own: bool, durability: str | None) -> Iterator[_Measured]:
     machine = Machine.here()
     with ExitStack() as stack:
         node: OwnNode | None = None
         if own or not _answers():
             node = stack.enter_context(OwnNode(durability or "disk"))
         elif durability is not None:
-            raise click.UsageError("--durability is for --own: a running node has its own.")
+            raise click.UsageError(
+                "--durability requires --own: it cannot change the durability of a running node."
+            )
         servers = node.servers if node else options.servers() or "127.0.0.1:7700"
         client = stack.enter_context(options.connect(servers))
-        status = client.status()
         watcher = stack.enter_context(Live())
-        result = rounds.run(plan, client, servers, node, watcher)
-        return Report(plan, machine, status, node is not None, servers, result)
+        yield _Measured(client, servers, node, watcher, machine, client.status())
 
 
 def _answers() -> bool:
-    """Whether a node is there. One that was named and is not there is an error."""
+    """True if a node answers; raises ConnectionLost if a node named by --servers does not."""
     try:
         options.connect(within_ms=_PROBE_MS if options.servers() is None else None).close()
     except ConnectionLost:
         if options.servers() is not None:
             raise
-        click.echo("no node at 127.0.0.1:7700: measuring one of its own", err=True)
+        click.echo("no node at 127.0.0.1:7700: starting a temporary node", err=True)
         return False
     return True
 
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """A hang-up or SIGTERM ends the run as Ctrl-C does: with everything cleaned up."""
+    """Handles SIGHUP and SIGTERM like Ctrl-C, so that the run cleans up."""
 
     def stop(number: int, frame: FrameType | None) -> NoReturn:
         sys.exit(128 + number)

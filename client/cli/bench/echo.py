@@ -1,4 +1,4 @@
-"""The far end of the raw round trip: a ROUTER that sends back what it gets, and does no more."""
+"""The echo process of the raw round trip: a ROUTER socket that returns every message."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The floors: what the machine itself takes, without Weft, in the same minute and the same sizes.
+"""The floors: costs of the machine without Weft, measured in the same minute with the same sizes.
 
-- a ZeroMQ round trip between two processes: what any request costs at least;
-- a put into a LevelDB of its own, synced if the node syncs: what any durable push costs at least;
-- an append and an fdatasync to a plain file: what the disk takes.
+- a ZeroMQ round trip between two processes: the lower bound of any request;
+- a put into a separate LevelDB, synced if the node syncs: the lower bound of any durable push;
+- an append and an fdatasync on a plain file: the cost of the disk.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Floors:
 
     @property
     def push_us(self) -> float | None:
-        """What a push is compared with: two raw round trips and one raw put."""
+        """The reference for a push: two raw round trips and one raw put."""
         if self.leveldb_put_us is None:
             return None
         return 2 * self.zmq_round_trip_us + self.leveldb_put_us
@@ -65,9 +65,9 @@ class Floors:
 
 @contextmanager
 def opened(size: int, folder: Path, *, sync: bool) -> Iterator[dict[str, Call]]:
-    """The calls to be timed, with bodies of ``size`` bytes.
+    """The calls to time, with bodies of ``size`` bytes.
 
-    ``folder`` is on the disk to be measured; ``sync``: whether the node's writes are synced.
+    ``folder`` is on the disk to measure; ``sync`` is True if the node syncs writes.
     """
     body = os.urandom(size)
     with ExitStack() as stack:
@@ -75,7 +75,7 @@ def opened(size: int, folder: Path, *, sync: bool) -> Iterator[dict[str, Call]]:
         try:
             import plyvel
         except ImportError:
-            pass  # The put is left out, and the report says so.
+            pass  # The report shows the put as not installed.
         else:
             put = _put(plyvel, body, folder / "floor.leveldb", sync=sync)
             calls[PUT] = stack.enter_context(put)
@@ -99,7 +99,9 @@ def _round_trip(body: bytes) -> Iterator[Call]:
             try:
                 socket.recv()
             except zmq.Again:
-                raise Unavailable("the echo process does not answer: run this again") from None
+                raise Unavailable(
+                    "the echo process does not answer: run the benchmark again"
+                ) from None
 
         yield call
 

@@ -61,7 +61,7 @@ class Latency:
 
 
 def calls(size: int, queue: Queue) -> dict[str, Call]:
-    """The calls to be timed; as many pops as pushes leave the queue empty."""
+    """The calls to time; pushes and pops alternate, so the queue ends empty."""
     body = os.urandom(size)
     return {PUSH: lambda: queue.push(body), POP_ACK: lambda: _pop_ack(queue)}
 
@@ -69,10 +69,12 @@ def calls(size: int, queue: Queue) -> dict[str, Call]:
 def _pop_ack(queue: Queue) -> None:
     message = queue.pop()
     if message is None:
-        raise ProtocolError("a message that was pushed is not there: somebody else pops it")
+        raise ProtocolError(
+            "a pushed message is missing: another consumer pops from the benchmark's queue"
+        )
     message.ack()
 
 
 def _rank(count: int, share: float) -> int:
-    """The nearest rank: the smallest sample that is not below this share of all."""
+    """The index of a percentile by the nearest-rank method."""
     return max(0, math.ceil(round(count * share, 6)) - 1)

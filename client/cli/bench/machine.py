@@ -1,4 +1,4 @@
-"""Where a figure comes from: a number without its machine means nothing."""
+"""Hardware and software versions of this machine, recorded with every benchmark result."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pathlib import Path
 class Machine:
     cpu: str
     cores: int
-    #: The last 1, 5 and 15 minutes, when the run began.
+    #: Load average of the last 1, 5 and 15 minutes at the start of the run.
     load_average: tuple[float, float, float]
     kernel: str
     python: str
-    #: By name; a package that is not installed is left out.
+    #: Version by package name; absent packages are left out.
     versions: dict[str, str]
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Memory: what the node holds for waiting messages, and how long a restart with them takes."""
+"""The node's memory with waiting messages, and the time of a restart with those messages."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Memory:
     ready: int
     rss_before_bytes: int
     rss_after_bytes: int
-    #: From the start of the process until it serves; None for a node that is not our own.
+    #: Seconds from process start to serving; None for a node that the benchmark did not start.
     restart_s: float | None
-    #: The same, with nothing to recover.
+    #: Seconds from process start to serving, with an empty data directory.
     empty_start_s: float | None
     rss_restarted_bytes: int | None
 
@@ -33,14 +33,17 @@ class Memory:
 
 
 def measure_running(plan: BenchPlan, client: Client, servers: str, queue: str) -> Memory:
-    """Fills a queue of a node that others may use, too: what it held before is part of it."""
+    """Fills a queue of a shared node and compares the node's memory before and after."""
     before = client.status().rss_bytes
     workload.fill(plan, servers, queue, plan.ready)
     return Memory(plan.ready, before, client.status().rss_bytes, None, None, None)
 
 
 def measure_own(plan: BenchPlan, own: OwnNode, queue: str) -> Memory:
-    """Starts afresh, as a node keeps some of the memory it once needed. It ends on other ports."""
+    """Restarts the node before measuring, because a process keeps freed memory.
+
+    The node listens on other ports afterwards.
+    """
     own.stop()
     empty_start_s = own.start()
     with weft.connect(own.servers) as client:
@@ -59,5 +62,7 @@ def _restarted_rss(own: OwnNode, queue: str, count: int) -> int:
     with weft.connect(own.servers) as client:
         found = client.queue(queue).stats().ready
         if found != count:
-            raise StorageError(f"{count} messages were durable, {found} came back: data was lost")
+            raise StorageError(
+                f"data loss: {count} messages were durable, {found} remain after the restart"
+            )
         return client.status().rss_bytes

@@ -1,8 +1,7 @@
-"""A node that belongs to the benchmark: in a directory of its own, on free ports, gone afterwards.
+"""A node started for one benchmark, with a temporary data directory and free ports.
 
-The directory is made under the current one, so that the disk which is measured is the disk on which
-the user stands, and not a temporary file system in memory. The kernel ends the node with the
-benchmark, however that ends.
+The directory is created under the current one, so that the benchmark measures the user's disk and
+not a file system in memory. The kernel kills the node if the benchmark dies for any reason.
 """
 
 from __future__ import annotations
@@ -22,19 +21,19 @@ from weft.errors import MissingExtra, Unavailable
 
 from .child import command, end, environment, tail
 
-#: A node with a million waiting messages must be up within this.
+#: Start timeout in seconds, for a node with a million waiting messages.
 START_S: Final = 120.0
 _LOOK_S: Final = 0.005
 
 
 class OwnNode:
-    """A running node. `stop` and `start` again keep its data."""
+    """A running node. The data directory survives `stop` followed by `start`."""
 
     def __init__(self, durability: str) -> None:
         absent = extras.missing("server")
         if absent:
             raise MissingExtra(
-                f"a node of its own needs {', '.join(absent)}: pip install 'weft[server]', "
+                f"a temporary node needs {', '.join(absent)}: pip install 'weft[server]', "
                 "or measure a running node with --servers"
             )
         self.durability = durability
@@ -44,14 +43,14 @@ class OwnNode:
         self._process: subprocess.Popen[bytes] | None = None
         self.servers = ""
         try:
-            #: From the start of the process until it serves.
+            #: Seconds from process start to serving.
             self.start_s = self.start()
         except BaseException:
             self.close()
             raise
 
     def start(self) -> float:
-        """Starts the node; gives the seconds until it served."""
+        """Starts the node; returns the seconds until the node served."""
         began = time.monotonic()
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -71,17 +70,17 @@ class OwnNode:
         return time.monotonic() - began
 
     def _wait(self, process: subprocess.Popen[bytes], until: float) -> str:
-        """Where it serves: it says so in a file."""
+        """Waits for the node's `address.json` and returns the gRPC address."""
         address = self._data / "address.json"
         while time.monotonic() < until:
             if process.poll() is not None:
-                raise Unavailable(f"the node ended with {process.returncode}: {tail(self._log)}")
+                raise Unavailable(f"the node exited with {process.returncode}: {tail(self._log)}")
             if address.exists():
                 found = json.loads(address.read_text())
                 if found["pid"] == process.pid:
                     return str(found["grpc"])
             time.sleep(_LOOK_S)
-        raise Unavailable(f"the node was not up after {START_S:.0f} s: {tail(self._log)}")
+        raise Unavailable(f"the node did not serve after {START_S:.0f} s: {tail(self._log)}")
 
     def stop(self) -> None:
         if self._process is not None:

@@ -1,13 +1,13 @@
-"""What is to be measured, as the user asked for it."""
+"""The parameters of a benchmark run, from the command line."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final
 
-#: Synchronous calls timed per round, for the floors and for the latencies alike.
+#: Synchronous calls timed per round, for each floor and each latency.
 SAMPLES_DEFAULT: Final = 2_000
-#: Calls made before timing starts: the first ones pay for connections and caches.
+#: Untimed calls before the first sample: they establish connections and fill caches.
 WARM_UP: Final = 50
 
 
@@ -18,5 +18,5 @@ class BenchPlan:
     batch: int
     repeat: int
     samples: int
-    #: Messages that wait while the node's memory is read; 0 leaves that part out.
+    #: Waiting messages for the memory measurement; 0 skips the measurement.
     ready: int = 0

@@ -1,4 +1,4 @@
-"""The result as a picture: throughput by round, and latencies over their floor."""
+"""A plot of the result: throughput per round, and latencies with the floor."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def check() -> None:
-    """Before a long run, not after it."""
+    """Raises MissingExtra before a long run instead of after it."""
     try:
         importlib.import_module("matplotlib")
     except ImportError:

@@ -1,4 +1,4 @@
-"""How far a run is, on a terminal's standard error; silent everywhere else."""
+"""Progress of a run on standard error if that is a terminal; no output otherwise."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 
 class Live:
-    """A line that follows the run's phases."""
+    """A progress line with the current phase."""
 
     def __init__(self) -> None:
         self._progress = Progress(
@@ -20,7 +20,7 @@ class Live:
             TimeElapsedColumn(),
             console=Console(stderr=True),
             transient=True,
-            # A thread that redraws would take its time from the calls that are timed here.
+            # A redraw thread would compete with the timed calls for the processor.
             auto_refresh=False,
             disable=not sys.stderr.isatty(),
         )

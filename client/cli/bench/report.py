@@ -1,4 +1,4 @@
-"""The result, for people and as JSON. Every figure has its unit."""
+"""The result as tables with units and as JSON."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 from weft.client.cli import output
 from weft.proto import wire
 
+from . import plot
+from .floors import Floors
 from .machine import Machine
 from .plan import BenchPlan
 from .rounds import Result
@@ -18,7 +20,7 @@ from .rounds import Result
 class Report:
     plan: BenchPlan
     machine: Machine
-    #: The node's figures when the run began.
+    #: The node's status at the start of the run.
     node: wire.StatusInfo
     own: bool
     servers: str
@@ -28,13 +30,7 @@ class Report:
         result = dataclasses.asdict(self.result)
         rounds = result.pop("rounds")
         return {
-            "node": {
-                "id": self.node.node,
-                "version": self.node.version,
-                "durability": self.node.durability,
-                "own": self.own,
-                "servers": self.servers,
-            },
+            "node": node_json(self.node, self.servers, own=self.own),
             "machine": dataclasses.asdict(self.machine),
             "plan": dataclasses.asdict(self.plan),
             **result,
@@ -43,48 +39,21 @@ class Report:
             "rounds": rounds,
         }
 
+    def draw(self, path: str) -> None:
+        plot.draw(self, path)
+
     def show(self) -> None:
-        output.facts(self._setting())
+        plan = self.plan
+        text = (
+            f"{plan.messages:,} messages of {plan.size} bytes in batches of {plan.batch:,}, "
+            f"{plan.samples:,} timed calls; medians of {plan.repeat}"
+        )
+        output.facts(setting_rows(self.node, self.machine, self.servers, text, own=self.own))
         output.table(("what", "figure", "unit"), self._figures(), right=("figure",))
 
-    def _setting(self) -> list[tuple[str, str]]:
-        machine, plan = self.machine, self.plan
-        kept = "fsynced before it is acknowledged" if self.synced else "in the page cache only"
-        owner = "its own, started for this run" if self.own else self.servers
-        return [
-            ("node", f"{self.node.version}, {owner}"),
-            ("durability", f"{self.node.durability}: a push is {kept}"),
-            (
-                "plan",
-                f"{plan.messages:,} messages of {plan.size} bytes in batches of {plan.batch:,}, "
-                f"{plan.samples:,} timed calls; medians of {plan.repeat}",
-            ),
-            ("machine", f"{machine.cores} cores, {machine.cpu}, Linux {machine.kernel}"),
-            ("load average", " ".join(f"{load:.2f}" for load in machine.load_average)),
-            (
-                "versions",
-                ", ".join(
-                    f"{name} {number}"
-                    for name, number in {"Python": machine.python, **machine.versions}.items()
-                ),
-            ),
-        ]
-
-    @property
-    def synced(self) -> bool:
-        return self.node.durability == "disk"
-
     def _figures(self) -> list[tuple[str, str, str]]:
-        return [*self._floors(), *self._throughput(), *self._latency(), *self._memory()]
-
-    def _floors(self) -> list[tuple[str, str, str]]:
-        floors = self.result.floors
-        put = "LevelDB synced put" if self.synced else "LevelDB put"
-        return [
-            ("floor: ZeroMQ round trip", f"{floors.zmq_round_trip_us:,.1f}", "µs"),
-            (f"floor: {put}", _or_none(floors.leveldb_put_us), "µs"),
-            ("floor: append and fdatasync", f"{floors.fdatasync_append_us:,.1f}", "µs"),
-        ]
+        floors = floor_rows(self.result.floors, self.node)
+        return [*floors, *self._throughput(), *self._latency(), *self._memory()]
 
     def _throughput(self) -> list[tuple[str, str, str]]:
         moved = self.result.throughput
@@ -106,7 +75,7 @@ class Report:
             )
             for name, taken in dataclasses.asdict(percentiles).items()
         ]
-        put = "synced put" if self.synced else "put"
+        put = "synced put" if is_synced(self.node) else "put"
         ratio = self.result.push_to_floor
         rows.append(
             (f"push p50 against 2 round trips + 1 {put}", _or_none(ratio, digits=2), "times")
@@ -124,11 +93,49 @@ class Report:
         ]
         if held.restart_s is not None and held.rss_restarted_bytes is not None:
             rows += [
-                ("restart with them", f"{held.restart_s:,.2f}", "s"),
+                ("restart with these messages", f"{held.restart_s:,.2f}", "s"),
                 ("start of an empty node", _or_none(held.empty_start_s, digits=2), "s"),
                 ("memory after the restart", f"{held.rss_restarted_bytes / 2**20:,.1f}", "MiB"),
             ]
         return rows
+
+
+def is_synced(node: wire.StatusInfo) -> bool:
+    return node.durability == "disk"
+
+
+def node_json(node: wire.StatusInfo, servers: str, *, own: bool) -> dict[str, Any]:
+    return {
+        "id": node.node,
+        "version": node.version,
+        "durability": node.durability,
+        "own": own,
+        "servers": servers,
+    }
+
+
+def setting_rows(
+    node: wire.StatusInfo, machine: Machine, servers: str, plan: str, *, own: bool
+) -> list[tuple[str, str]]:
+    kept = "fsynced before it is acknowledged" if is_synced(node) else "in the page cache only"
+    versions = {"Python": machine.python, **machine.versions}
+    return [
+        ("node", f"{node.version}, {'started for this run' if own else servers}"),
+        ("durability", f"{node.durability}: a write is {kept}"),
+        ("plan", plan),
+        ("machine", f"{machine.cores} cores, {machine.cpu}, Linux {machine.kernel}"),
+        ("load average", " ".join(f"{load:.2f}" for load in machine.load_average)),
+        ("versions", ", ".join(f"{name} {number}" for name, number in versions.items())),
+    ]
+
+
+def floor_rows(floors: Floors, node: wire.StatusInfo) -> list[tuple[str, str, str]]:
+    put = "LevelDB synced put" if is_synced(node) else "LevelDB put"
+    return [
+        ("floor: ZeroMQ round trip", f"{floors.zmq_round_trip_us:,.1f}", "µs"),
+        (f"floor: {put}", _or_none(floors.leveldb_put_us), "µs"),
+        ("floor: append and fdatasync", f"{floors.fdatasync_append_us:,.1f}", "µs"),
+    ]
 
 
 def _or_none(figure: float | None, digits: int = 1) -> str:

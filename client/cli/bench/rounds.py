@@ -1,4 +1,4 @@
-"""The run: floors and latencies in turn, then throughput, round after round; then the medians."""
+"""The run: per round, floors alternating with latencies, then throughput; finally the medians."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Watcher(Protocol):
-    """Who is told how far the run is."""
+    """Receives the progress of a run."""
 
     def phase(self, text: str, total: int | None = None) -> None: ...
 
@@ -56,7 +56,7 @@ class Result:
 
     @property
     def push_to_floor(self) -> float | None:
-        """Per round, then the median: both sides of a ratio are of the same minute."""
+        """The median of the per-round ratios; both sides of a ratio are from the same minute."""
         ratios = [
             one.latency.push_us.p50 / one.floors.push_us
             for one in self.rounds
@@ -68,7 +68,7 @@ class Result:
 def run(
     plan: BenchPlan, client: Client, servers: str, own: OwnNode | None, watcher: Watcher
 ) -> Result:
-    with _folder(own) as folder:
+    with folder_of(own) as folder:
         sync = client.status().durability == "disk"
         rounds = [
             _round(plan, client, servers, folder, number, watcher, sync=sync)
@@ -121,7 +121,7 @@ def _name() -> str:
 
 @contextmanager
 def _queue(client: Client) -> Iterator[str]:
-    """A queue for one round, dropped afterwards."""
+    """A queue for one round, deleted afterwards."""
     name = _name()
     client.create_queue(name)
     try:
@@ -131,8 +131,8 @@ def _queue(client: Client) -> Iterator[str]:
 
 
 @contextmanager
-def _folder(own: OwnNode | None) -> Iterator[Path]:
-    """Where the disk's floors are measured: beside the node's data, if it is our own node."""
+def folder_of(own: OwnNode | None) -> Iterator[Path]:
+    """The folder for disk floors: beside the data of ``own``, or else under the current one."""
     if own is not None:
         yield own.folder
         return

@@ -1,4 +1,4 @@
-"""A producer or a consumer as users would write them: a process with the client's batch calls."""
+"""The producer and consumer processes, written with the client's public batch calls."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from weft.errors import DeadlineExceeded, WeftError
 
 from .child import ready, say, say_error
 
-#: Pops and acks under way at once: while one waits for the disk, another decodes.
+#: Concurrent pops and acks: while one waits for the disk, another decodes.
 PIPELINE: Final = 16
-#: A consumer that gets nothing for this long will not get anything any more.
+#: A consumer fails after this long without a message.
 SILENCE_MS: Final = 30_000
-#: Between two progress lines.
+#: Seconds between two progress lines.
 TELL_S: Final = 0.25
 
 
@@ -35,7 +35,7 @@ class BenchTask(msgspec.Struct, frozen=True):
 
 
 def produce(task: BenchTask) -> dict[str, Any]:
-    """Pushes prepared batches through a producer; ends when all of them are durable."""
+    """Pushes prepared batches through a producer; returns when all messages are durable."""
     bodies = [os.urandom(task.size) for _ in range(task.batch)]
     full, rest = divmod(task.messages, task.batch)
     with weft.connect(task.servers) as client, client.queue(task.queue).producer() as producer:
@@ -50,7 +50,7 @@ def produce(task: BenchTask) -> dict[str, Any]:
 
 
 async def consume(task: BenchTask) -> dict[str, Any]:
-    """Pops and acks in batches until everything is acked."""
+    """Pops and acks in batches until every message is acked."""
     done = 0
     told = time.monotonic()
 
@@ -59,7 +59,9 @@ async def consume(task: BenchTask) -> dict[str, Any]:
         while done < task.messages:
             batch = await queue.pop_many(task.batch, wait_ms=SILENCE_MS)
             if not batch:
-                raise DeadlineExceeded(f"nothing came for {SILENCE_MS} ms; {done} were acked")
+                raise DeadlineExceeded(
+                    f"no message arrived for {SILENCE_MS} ms; {done} messages were acked"
+                )
             await queue.ack_many(batch)
             done += len(batch)
             if time.monotonic() - told >= TELL_S:
@@ -72,7 +74,7 @@ async def consume(task: BenchTask) -> dict[str, Any]:
         ready()
         cpu = _cpu_us()
         background_workers = [asyncio.create_task(work(queue)) for _ in range(PIPELINE)]
-        # The first to see that all is done ends the others, which wait for what never comes.
+        # The first task that finishes cancels the others, which wait for messages in vain.
         _, others = await asyncio.wait(background_workers, return_when=asyncio.FIRST_COMPLETED)
         result = {"end_ns": time.monotonic_ns(), "cpu_us": _cpu_us() - cpu}
         for one in others:

@@ -1,7 +1,7 @@
-"""Throughput: one producer process and one consumer process, everything delivered and acked.
+"""Throughput: one producer process and one consumer process; every message is delivered and acked.
 
-The clock runs from just before the first push to the moment the last ack is confirmed. Both
-processes read the same clock (CLOCK_MONOTONIC is the machine's, not the process's).
+The measured time starts before the first push and ends when the last ack is confirmed. Both
+processes read CLOCK_MONOTONIC, which is common to all processes of a machine.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WORKER = "weft.client.cli.bench.worker"
 
 @dataclass(frozen=True)
 class Throughput:
-    """One run. The CPU figures are microseconds for each message."""
+    """One run. CPU times are microseconds per message."""
 
     messages: int
     seconds: float
@@ -51,7 +51,7 @@ class Throughput:
 def measure(
     plan: BenchPlan, client: Client, servers: str, queue: str, on_progress: Callable[[int], None]
 ) -> Throughput:
-    """``on_progress`` is told how many messages were acked so far."""
+    """Runs one measurement; calls ``on_progress`` with the number of messages acked so far."""
     with (
         Child(_WORKER, _task("produce", plan, servers, queue)) as producer,
         Child(_WORKER, _task("consume", plan, servers, queue)) as consumer,
@@ -80,17 +80,17 @@ def measure(
 
 
 def _check_empty(client: Client, queue: str) -> None:
-    """Each message was acked once: a second delivery would have been counted for another one."""
+    """Raises ProtocolError if messages are left: then a repeated delivery was counted twice."""
     left = client.queue(queue).stats()
     if left.ready or left.leased or left.delayed:
         raise ProtocolError(
-            f"{left.ready + left.leased + left.delayed} messages are left, though as many were "
-            "acked as were pushed: some came twice, and this run does not count"
+            f"{left.ready + left.leased + left.delayed} messages are left, although the numbers of "
+            "acked and pushed messages are equal: some were delivered twice; the run is invalid"
         )
 
 
 def fill(plan: BenchPlan, servers: str, queue: str, count: int) -> None:
-    """Pushes so many messages and leaves them there."""
+    """Pushes ``count`` messages that stay in the queue."""
     task = _task("produce", plan, servers, queue) | {"messages": count}
     with Child(_WORKER, task) as producer:
         producer.read()

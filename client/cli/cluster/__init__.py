@@ -1,1 +1,1 @@
-"""`weft cluster`: a cluster's life, for the one who operates it."""
+"""`weft cluster`: starts, inspects, shrinks and recovers a cluster."""

@@ -1,4 +1,4 @@
-"""The cluster as the options of a command name it."""
+"""Cluster calls to the nodes that the global options name."""
 
 from __future__ import annotations
 

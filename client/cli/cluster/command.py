@@ -12,7 +12,12 @@ from .up import up
 
 @click.group
 def cluster() -> None:
-    """Start, look at, shrink and recover a cluster."""
+    """Start, inspect, shrink and recover a cluster.
+
+    \b
+    Example:
+      weft cluster status
+    """
 
 
 cluster.add_command(up)

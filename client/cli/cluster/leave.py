@@ -1,8 +1,8 @@
-"""`weft cluster leave`: a node hands over what it holds, and is a member no longer.
+"""`weft cluster leave`: a node hands its partitions over to other nodes and leaves the cluster.
 
-The command refuses what would leave the cluster's data on one disk, because nobody types that on
-purpose; with --force it is done after two questions. What cannot be done at all, it says at once:
-the last node has nobody to hand over to.
+The command refuses a departure that would leave one copy of the data, because that is usually a
+mistake; with --force two confirmations are required. A departure that can never complete (no other
+data node, or the only copy is on a dead node) is refused before any change.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ WAIT_MS_DEFAULT: Final = 3600 * SECOND_MS
 
 @click.command
 @click.argument("node")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--force", is_flag=True, help="Even if only one copy of the data would be left.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--force", is_flag=True, help="Leave even if only one copy of the data remains.")
 @click.option(
     "--wait-ms",
     type=click.IntRange(min=0),
     default=WAIT_MS_DEFAULT,
     show_default=True,
-    help="How long to watch the node hand over; it goes on by itself.",
+    help="Milliseconds to wait for the handover, which continues without the command.",
 )
 @everywhere
 def leave(node: str, yes: bool, force: bool, wait_ms: int) -> None:
-    """Take NODE (an id, the beginning of one, or a gRPC address) out of the cluster.
+    """Remove NODE (an id, the beginning of an id, or a gRPC address) from the cluster.
 
-    What it holds is handed over first; the command shows how far that is, and ends when the node
-    holds nothing. Then its process can be stopped and its data directory removed.
+    The node first hands over its partitions; the command shows the progress and ends when the node
+    holds no partition. Then stop the node's process and remove its data directory.
 
     \b
     Examples:
@@ -55,7 +55,7 @@ def leave(node: str, yes: bool, force: bool, wait_ms: int) -> None:
     found = find(cluster_health, node)
     check(cluster_health, found, force=force)
     _ask(cluster_health, found, yes=yes, force=force)
-    # The one that leaves is asked last: once it is out it knows nothing any more.
+    # Query the leaving node last: after its departure it has no current view of the cluster.
     others = [
         each.node.grpc for each in cluster_health.nodes if each.node.alive and each is not found
     ]
@@ -66,48 +66,49 @@ def leave(node: str, yes: bool, force: bool, wait_ms: int) -> None:
         output.as_json({"node": found.node.id, "handed_over": handed})
     else:
         click.echo(
-            f"{found.node.id} has left: {units.count(handed)} partitions were handed over. "
-            "Its process can be stopped now"
+            f"{found.node.id} has left the cluster and handed over {units.count(handed)} "
+            "partitions. Now stop its process"
         )
 
 
 def find(cluster_health: ClusterHealth, wanted: str) -> NodeHealth:
-    """The member that the user means."""
+    """The member with this id, id prefix or gRPC address; raises InvalidArgument otherwise."""
     exact = [each for each in cluster_health.nodes if wanted in (each.node.id, each.node.grpc)]
     found = exact or [each for each in cluster_health.nodes if each.node.id.startswith(wanted)]
     if len(found) == 1:
         return found[0]
     members = ", ".join(f"{each.node.id} ({each.node.grpc})" for each in cluster_health.nodes)
-    what = "is the beginning of several ids" if found else "is no member"
-    raise InvalidArgument(f"{wanted} {what}: there are {members}")
+    problem = "is the beginning of several ids" if found else "is no member"
+    raise InvalidArgument(f"{wanted} {problem} of the cluster: the members are {members}")
 
 
 def check(cluster_health: ClusterHealth, found: NodeHealth, *, force: bool) -> None:
-    """Refuses what loses data, or cannot end."""
+    """Raises InvalidArgument if the departure would lose data or could never complete."""
     node = found.node
     if node.witness:
         return
     left = [each for each in data_nodes(cluster_health.places) if each.id != node.id]
     if not left:
         raise InvalidArgument(
-            f"{node.id} is the only node that can hold data: nobody could take over from it"
+            f"{node.id} is the only node that can hold data: no other node can take over its "
+            "partitions. Start another node first"
         )
     alone = _alone(cluster_health, node)
     if alone:
         raise InvalidArgument(
-            f"{node.id} is not alive and has the only copy of {units.count(alone)} partitions: "
-            "nobody could hand them over. Start it again; if its disk is lost, see "
+            f"{node.id} is not alive and has the only copy of {units.count(alone)} partitions, "
+            "which no node can hand over. Start the node again; if its disk is lost, see "
             "`weft cluster recover`"
         )
     if len(left) < COPIES and not force:
         raise InvalidArgument(
-            f"without {node.id} there would be {len(left)} node to hold data, and so one copy of "
-            "everything. Let another node join first; or say --force"
+            f"without {node.id} only {len(left)} data node remains, with one copy of every "
+            "message. Start another node first, or pass --force"
         )
 
 
 def _alone(cluster_health: ClusterHealth, node: pb.Node) -> int:
-    """Partitions of a node that does not answer of which no live node is a member."""
+    """Number of partitions of a dead node whose sync set has no live member."""
     if node.alive:
         return 0
     live = {each.node.id for each in cluster_health.nodes if each.node.alive}
@@ -116,26 +117,28 @@ def _alone(cluster_health: ClusterHealth, node: pb.Node) -> int:
 
 
 def _ask(cluster_health: ClusterHealth, found: NodeHealth, *, yes: bool, force: bool) -> None:
-    """On a terminal a person decides; a script has to say --yes."""
+    """Asks on a terminal; a non-interactive run must pass --yes."""
     if yes:
         return
     if not sys.stdin.isatty():
-        raise click.UsageError("This takes a node out of the cluster: say --yes.")
+        raise click.UsageError(
+            "This command removes a node from the cluster. To confirm, pass --yes."
+        )
     node = found.node
     left = len([each for each in data_nodes(cluster_health.places) if each.id != node.id])
     questions = [
-        f"Take {node.id} ({node.grpc}), which holds {units.count(found.holds)} partitions, out?"
+        f"Remove {node.id} ({node.grpc}), which holds {units.count(found.holds)} partitions?"
     ]
     if force and not node.witness and left < COPIES:
-        risk = "There will be one copy of everything: if that disk fails, every message is lost."
-        questions.append(f"{risk} Really?")
+        risk = "One copy of every message will remain: if that disk fails, all messages are lost."
+        questions.append(f"{risk} Continue?")
     for question in questions:
         if not click.confirm(question, err=True):
-            raise click.ClickException("nothing was changed")
+            raise click.ClickException("not confirmed: nothing was changed")
 
 
 def _watch(asked: ClusterCalls, found: NodeHealth, wait_ms: int) -> int:
-    """Until the node holds nothing; says how many partitions it held."""
+    """Polls until the node holds no partition; returns the number of partitions handed over."""
     end = time.monotonic() + wait_ms / 1000
     last = -1
     while True:
@@ -149,19 +152,19 @@ def _watch(asked: ClusterCalls, found: NodeHealth, wait_ms: int) -> int:
             return found.holds
         if time.monotonic() > end:
             raise Unavailable(
-                f"{found.node.id} still holds {units.count(held)} partitions; it goes on handing "
-                "over: look with `weft cluster status`"
+                f"{found.node.id} still holds {units.count(held)} partitions; the handover "
+                "continues: check with `weft cluster status`"
             )
         time.sleep(_LOOK_S)
 
 
 def _held(places: pb.PlacesResponse, node: str) -> int:
-    """In how many partitions the node still has a part."""
+    """Number of partitions with the node in the sync set or among the learners."""
     return sum(node in place.sync or node in place.learners for place in places.places)
 
 
 def _say(text: str) -> None:
-    """One line that changes on a terminal; a line for each change elsewhere."""
+    """Prints progress: a terminal gets one rewritten line, a pipe gets one line per change."""
     if wants_json():
         return
     if sys.stderr.isatty():

@@ -1,9 +1,9 @@
-"""`weft cluster recover`: go on after disks are lost for good.
+"""`weft cluster recover`: resumes service after the permanent loss of disks.
 
-A partition whose whole sync set is lost is offline, because nobody else is known to have all of it.
-This command names what would be lost and goes on with the best copies that live nodes have. It
-needs three things that nobody types by accident: the lost nodes by name, --accept-data-loss, and a
-yes to its question.
+A partition whose whole sync set is lost is offline, because no other node is known to have every
+acknowledged entry. The command reports which messages may be lost, then restarts these partitions
+from the most complete copies on live nodes. Three deliberate inputs guard against accidents: the
+ids of the lost nodes, --accept-data-loss, and a confirmation (or --yes).
 """
 
 from __future__ import annotations
@@ -24,28 +24,33 @@ from .calls import calls
 from .leave import find
 
 _UNKNOWN = (
-    "Unknown: what the lost nodes acknowledged in the last moments before they failed and the "
-    "copies do not have."
+    "Unknown: messages that the lost nodes acknowledged in the last moments before the failure and "
+    "that are in no copy."
 )
 
 
 @click.command
-@click.option("--lost", multiple=True, metavar="NODE", help="A node whose disk is lost; repeat it.")
-@click.option("--accept-data-loss", is_flag=True, help="Go on without what only those nodes had.")
+@click.option(
+    "--lost", multiple=True, metavar="NODE", help="Id of a node with a lost disk; repeatable."
+)
+@click.option(
+    "--accept-data-loss", is_flag=True, help="Give up messages that only the lost nodes had."
+)
 @click.option(
     "--force-voters",
     is_flag=True,
-    help="A majority of the voters is lost: the one node named by -s decides alone.",
+    help="If a majority of the voters is lost: the one node named by -s decides alone.",
 )
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @everywhere
 def recover(lost: tuple[str, ...], accept_data_loss: bool, force_voters: bool, yes: bool) -> None:
-    """Go on without nodes whose disks are lost for good.
+    """Resume service without nodes that lost their disks permanently.
 
-    Without --accept-data-loss it only reports: the partitions of which no live node is a member,
-    and the messages that are left in the copies of live nodes. With it those partitions go on from
-    these copies, or empty; what only the lost nodes had is gone. The lost nodes never come back
-    with their old data directories. If you can start one of them again, do that instead.
+    Without --accept-data-loss the command only reports: the partitions without a live member, and
+    the messages in copies on live nodes. With --accept-data-loss these partitions restart from the
+    copies, or empty; messages that only the lost nodes had are gone. The lost nodes must never be
+    started again with their old data directories. If a lost node can be started, start it instead:
+    then no message is lost.
 
     \b
     Examples:
@@ -53,9 +58,9 @@ def recover(lost: tuple[str, ...], accept_data_loss: bool, force_voters: bool, y
       weft cluster recover --lost 3f2a --lost 77b1 --accept-data-loss
     """
     if accept_data_loss and not lost:
-        raise click.UsageError("Name the nodes whose disks are lost: --lost NODE.")
+        raise click.UsageError("Pass the nodes with lost disks: --lost NODE.")
     if force_voters and len(parse_servers(servers())) != 1:
-        raise click.UsageError("--force-voters: name the one node that decides, with -s.")
+        raise click.UsageError("--force-voters requires exactly one deciding node: -s HOST:PORT.")
     asked = calls()
     cluster_health = ClusterHealth.of(asked.places())
     ids = [find(cluster_health, node).node.id for node in lost]
@@ -73,9 +78,10 @@ def recover(lost: tuple[str, ...], accept_data_loss: bool, force_voters: bool, y
         _advise(report)
     else:
         click.echo(
-            f"{len(report.lost)} nodes are out, {units.count(len(report.places))} partitions were "
-            "founded anew. It is in the audit log of the node that was asked. Do not start the "
-            "lost nodes again with their old data; let new ones join, and see `weft cluster status`"
+            f"removed {len(report.lost)} lost nodes and restarted "
+            f"{units.count(len(report.places))} partitions from the remaining copies; the audit "
+            "log of the contacted node has the details. Do not start the lost nodes again with "
+            "their old data. Start new nodes, and check `weft cluster status`"
         )
 
 
@@ -83,10 +89,12 @@ def _ask(report: pb.RecoverResponse, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise click.UsageError("This gives up messages for good: say --yes.")
-    question = f"Give up {', '.join(report.lost)} and everything that only they had, for good?"
+        raise click.UsageError(
+            "This command gives up messages permanently. To confirm, pass --yes."
+        )
+    question = f"Permanently give up {', '.join(report.lost)} and all messages only they had?"
     if not click.confirm(question, err=True):
-        raise click.ClickException("nothing was changed")
+        raise click.ClickException("not confirmed: nothing was changed")
 
 
 def _tell(cluster_health: ClusterHealth, report: pb.RecoverResponse) -> None:
@@ -108,14 +116,15 @@ def _tell(cluster_health: ClusterHealth, report: pb.RecoverResponse) -> None:
         (_name(place, report), place.base or "no copy", _messages(place)) for place in report.places
     ]
     click.echo()
-    output.table(["partition", "goes on from", "messages in that copy"], rows)
+    output.table(["partition", "restarts from", "messages in that copy"], rows)
     left = ", ".join(
         f"{name or 'unknown queues'}: {count:,}" for name, count in sorted(kept.items())
     )
     click.echo(f"\nLeft in the copies: {left or 'no messages'}.")
     if empty:
         click.echo(
-            f"Lost as a whole, and how much is unknown: {len(empty)} partitions without a copy."
+            f"Lost completely, with an unknown number of messages: {len(empty)} partitions "
+            "without a copy."
         )
     click.echo(_UNKNOWN)
 
@@ -127,13 +136,13 @@ def _advise(report: pb.RecoverResponse) -> None:
     flags = " ".join(f"--lost {node}" for node in report.lost)
     force = "" if report.quorum else " --force-voters"
     click.echo(
-        "If one of the nodes can be started again, start it: nothing is lost then. If their disks "
-        f"are gone for good:\n  weft cluster recover {flags} --accept-data-loss{force}"
+        "If one of these nodes can be started again, start it: then no message is lost. If the "
+        f"disks are lost permanently:\n  weft cluster recover {flags} --accept-data-loss{force}"
     )
 
 
 def _name(place: pb.LostPlace, report: pb.RecoverResponse) -> str:
-    return "the queues' records" if place.partition == report.catalogue else str(place.partition)
+    return "catalogue" if place.partition == report.catalogue else str(place.partition)
 
 
 def _messages(place: pb.LostPlace) -> str:

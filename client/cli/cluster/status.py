@@ -18,10 +18,10 @@ from weft.proto import weft_pb2 as pb
 
 from .calls import calls
 
-#: As many digits of a node's id as a person reads; more where two begin alike.
+#: Digits of a node id in tables; more if two ids share the prefix.
 _ID_DIGITS: Final = 8
 WAIT_S_DEFAULT: Final = 300.0
-#: Between two looks of `--wait`.
+#: Seconds between two polls of `--wait`.
 _LOOK_S: Final = 0.5
 
 
@@ -29,22 +29,22 @@ _LOOK_S: Final = 0.5
 @click.option("--partitions", is_flag=True, help="List every partition.")
 @click.option(
     "--wait", "wanted", type=click.Choice([SETTLED]),
-    help="Wait until the cluster is settled; exit code 1 if it is not in time.",
+    help="Wait until the cluster is settled; exit code 1 after --timeout-s.",
 )  # fmt: skip
 @click.option(
     "--timeout-s", type=click.FloatRange(min=0), default=WAIT_S_DEFAULT, show_default=True,
-    help="How long --wait waits, in seconds.",
+    help="Timeout of --wait, in seconds.",
 )  # fmt: skip
 @everywhere
 def status(partitions: bool, wanted: str | None, timeout_s: float) -> None:
     """Show the members, the partitions, and which failures the cluster survives now.
 
-    The verdict is one of: settled (every member is alive and everything is in its place), degraded
+    The verdict is one of: settled (every member is alive and every partition is in place), degraded
     (any one node may still fail), at risk (one more failure may stop service or lose messages),
     unavailable (some partitions are not served).
 
-    A partition is served when its primary is active. "In step" means: an acknowledgement waits for
-    this copy. A node's share is in partitions; the catalogue of queues counts as one.
+    A partition is served when its primary is active. "In step" means that acknowledgements wait for
+    this copy. Counts of a node are partitions; the catalogue of queues counts as one.
 
     \b
     Examples:
@@ -70,7 +70,7 @@ def status(partitions: bool, wanted: str | None, timeout_s: float) -> None:
 
 
 def _await_settled(asked: ClusterCalls, timeout_s: float) -> ClusterHealth:
-    """The status as soon as the verdict is settled. Raises Unavailable when the time is over."""
+    """Polls until the verdict is settled; raises Unavailable after ``timeout_s`` seconds."""
     end = time.monotonic() + timeout_s
     while True:
         try:
@@ -86,7 +86,7 @@ def _await_settled(asked: ClusterCalls, timeout_s: float) -> ClusterHealth:
 
 
 def short_ids(ids: Sequence[str]) -> dict[str, str]:
-    """The first digits of each id, as many as tell them apart."""
+    """The shortest common prefix length that keeps all ids distinct, applied to each id."""
     digits = _ID_DIGITS
     while len({each[:digits] for each in ids}) < len(set(ids)):
         digits += 1
@@ -151,7 +151,7 @@ def _copies(count: int) -> str:
 def _numbers(
     cluster_health: ClusterHealth, numbers: Sequence[int], none: str, most: int = 10
 ) -> str:
-    """How many, and which ones as long as they are few."""
+    """The count and the first ``most`` partition names; ``none`` if there are none."""
     if not numbers:
         return none
     names = ", ".join(partition_name(cluster_health, number) for number in numbers[:most])

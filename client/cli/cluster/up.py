@@ -1,9 +1,9 @@
-"""`weft cluster up`: a real cluster on this machine, to try things with.
+"""`weft cluster up`: a cluster of real node processes on this machine, for experiments.
 
-Every node is a process and has its own folder, log and ports; the first founds the cluster, the
-others join it. What was there before comes back: the same nodes, on the same ports. Nodes that end
-by themselves are not started again, so that one can be killed and missed. A node that has left the
-cluster is not started either: the members' view says who has, and `cluster.json` remembers it.
+Every node is a process with its own folder, log and ports; the first node founds the cluster, the
+others join. A second `up` on the same folder starts the same nodes on the same ports. A node that
+exits is not restarted, so that a user can kill one and watch the failover. A node that has left the
+cluster is not started: the members' view shows which nodes left, and `cluster.json` records them.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from weft.errors import MissingExtra, WeftError
 from weft.node_process import NodeProcess, Ports
 
 NODES_DEFAULT: Final = 3
-#: More than one machine is good for.
+#: Upper bound for one machine.
 NODES_MAX: Final = 16
 BASE_PORT_DEFAULT: Final = 7700
-#: From one node's ports to the next one's.
+#: Distance between the base ports of two nodes.
 STEP: Final = 10
-#: The witness has its ports beside the first node's.
+#: Offset of the witness's base port from the first node's.
 WITNESS_AFTER: Final = 5
-#: Counted from a node's gRPC port.
+#: Offsets from a node's gRPC port.
 ZMQ_AFTER, HTTP_AFTER, PEER_AFTER = 1, 2, 3
 BASE_PORT_MAX: Final = 65_535 - NODES_MAX * STEP
-#: A new node waits up to a minute for a member to let it in.
+#: Start timeout in seconds. A joining node itself waits up to 60 s for a member to admit it.
 START_S: Final = 90.0
 _LOOK_S: Final = 0.2
 _WITNESS: Final = "witness"
@@ -46,7 +46,7 @@ _WITNESS: Final = "witness"
 
 @dataclass(frozen=True)
 class ClusterPlan:
-    """What `cluster.json` keeps, so that the next `up` is the same cluster."""
+    """The content of `cluster.json`, from which the next `up` starts the same cluster."""
 
     nodes: int
     base_port: int
@@ -58,23 +58,23 @@ class ClusterPlan:
 @click.command
 @click.option(
     "-n", "--nodes", type=click.IntRange(1, NODES_MAX),
-    help=f"How many nodes.  [default: as before, or {NODES_DEFAULT}]",
+    help=f"Number of data nodes.  [default: as before, or {NODES_DEFAULT}]",
 )  # fmt: skip
 @click.option(
     "--data", "folder", type=click.Path(path_type=Path), default=".weft-cluster",
-    show_default=True, help="Folder for the nodes' data and logs; kept.",
+    show_default=True, help="Folder for data and logs; kept after the command ends.",
 )  # fmt: skip
 @click.option(
     "--base-port", type=click.IntRange(1024, BASE_PORT_MAX),
-    help=f"gRPC port of the first node; the next ones are {STEP} further each.  "
+    help=f"gRPC port of the first node; each further node adds {STEP}.  "
     f"[default: as before, or {BASE_PORT_DEFAULT}]",
 )  # fmt: skip
-@click.option("--witness", is_flag=True, help="And one node that has a vote and holds no data.")
+@click.option("--witness", is_flag=True, help="Also start a witness: it votes and holds no data.")
 @click.option(
     "--durability", type=click.Choice(["disk", "os"]), default="disk", show_default=True,
-    help="When a push is acknowledged.",
+    help="Acknowledge a push after fsync (disk), or from the page cache (os).",
 )  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, errors too.")
+@click.option("--json", "as_json", is_flag=True, help="Print output and errors as JSON.")
 @click.pass_context
 def up(
     context: click.Context,
@@ -86,6 +86,8 @@ def up(
     as_json: bool,
 ) -> None:
     """Run a cluster on this machine until Ctrl-C.
+
+    The next run with the same --data starts the same nodes on the same ports.
 
     \b
     Examples:
@@ -114,7 +116,7 @@ def up(
                 _greet(folder, processes)
             _watch(processes)
         except KeyboardInterrupt:
-            click.echo("stopping (Ctrl-C again: at once)", err=True)
+            click.echo("stopping the nodes; press Ctrl-C again to kill them", err=True)
         finally:
             _stop(processes)
 
@@ -122,13 +124,13 @@ def up(
 def remember(
     folder: Path, nodes: int | None, base_port: int | None, *, witness: bool
 ) -> ClusterPlan:
-    """The plan: what is asked for now, else as it was; and it is written down."""
+    """Merges the options with the saved plan, options first, and saves the result."""
     file = folder / "cluster.json"
     before = ClusterPlan(**json.loads(file.read_text(encoding="utf-8"))) if file.exists() else None
     if before is not None and base_port not in (None, before.base_port):
         raise click.UsageError(
-            f"{folder} holds a cluster with --base-port {before.base_port}: its nodes look for each"
-            " other there. Leave --base-port out, or give another --data."
+            f"{folder} has a cluster with --base-port {before.base_port}, and its nodes expect each"
+            " other on these ports. Leave --base-port out, or choose another --data."
         )
     plan = ClusterPlan(
         nodes or (before.nodes if before else NODES_DEFAULT),
@@ -141,7 +143,7 @@ def remember(
 
 
 def has_left(node: NodeProcess, plan: ClusterPlan) -> bool:
-    """Whether the node's data is that of a member that has left; without data it is a new node."""
+    """True if the data directory belongs to a member that left; without data the node is new."""
     return node.made and node.id in plan.left
 
 
@@ -154,7 +156,7 @@ def _save(folder: Path, plan: ClusterPlan) -> None:
 
 
 def layout(folder: Path, plan: ClusterPlan) -> list[NodeProcess]:
-    """The nodes, in the order in which they start for the first time."""
+    """The nodes in the order of their first start."""
     ports = {f"node-{number}": plan.base_port + STEP * number for number in range(plan.nodes)}
     if plan.witness:
         ports[_WITNESS] = plan.base_port + WITNESS_AFTER
@@ -169,9 +171,10 @@ def layout(folder: Path, plan: ClusterPlan) -> list[NodeProcess]:
 
 
 def _start(processes: list[NodeProcess], durability: str) -> list[NodeProcess]:
-    """Members that come back start together, as they need each other; new ones one by one.
+    """Starts returning members together, because they need a quorum, then new nodes one by one.
 
-    Returns the nodes that are no members any more; they are stopped again."""
+    Stops and returns the nodes that are no longer members.
+    """
     back = [node for node in processes if node.made]
     failures: dict[str, WeftError] = {}
     for node in back:
@@ -185,8 +188,8 @@ def _start(processes: list[NodeProcess], durability: str) -> list[NodeProcess]:
     left = [node for node in back if members and node.id not in members]
     for node in left:
         click.echo(
-            f"{node.data.name} ({node.id}) has left the cluster and is not started; to let a new "
-            f"node take its place, remove {node.data}",
+            f"{node.data.name} ({node.id}) has left the cluster and is not started. To start a new "
+            f"node in its place, remove {node.data} and run the command again",
             err=True,
         )
         if node.running:
@@ -204,14 +207,16 @@ def _start(processes: list[NodeProcess], durability: str) -> list[NodeProcess]:
 
 
 def _members(serving: list[NodeProcess]) -> set[str]:
-    """The ids in the newest view that these nodes have. A node that has left may have an old one,
-    in which it is still a member."""
+    """Member ids in the newest view of the given nodes.
+
+    The newest view decides, because a node that left may still have an old view with itself in it.
+    """
     newest, members = -1, set[str]()
     for node in serving:
         try:
             places = ClusterCalls([node.grpc]).places()
         except WeftError:
-            continue  # it knows of no cluster, or has just ended
+            continue  # The node has no view, or has just exited.
         if places.version > newest:
             newest, members = places.version, {each.id for each in places.nodes}
     return members
@@ -222,7 +227,7 @@ def _spawn(node: NodeProcess, processes: list[NodeProcess], durability: str) -> 
     settings: dict[str, str | int | bool] = {"durability": durability}
     if node.data.name == _WITNESS:
         settings["witness"] = True
-    node.spawn(settings, seeds)  # without any seed it founds the cluster
+    node.spawn(settings, seeds)  # A node without seeds founds the cluster.
 
 
 def _await(node: NodeProcess) -> None:
@@ -243,11 +248,11 @@ def _greet(folder: Path, processes: list[NodeProcess]) -> None:
     )
     where = f"-s {processes[0].grpc} "
     click.echo(f"""
-Data and logs are in {folder}
-Try, in another terminal:
+Data and logs: {folder}
+Try in another terminal:
   weft {where}cluster status
   weft {where}queue create hello
-Stop with Ctrl-C; the next `weft cluster up` brings the same cluster back.""")
+Stop with Ctrl-C; the next `weft cluster up` starts the same cluster again.""")
 
 
 def _as_json(folder: Path, processes: list[NodeProcess]) -> dict[str, Any]:
@@ -270,14 +275,14 @@ def _as_json(folder: Path, processes: list[NodeProcess]) -> dict[str, Any]:
 
 
 def _watch(processes: list[NodeProcess]) -> None:
-    """Until Ctrl-C; a node that ends is told of, and the command fails when none is left."""
+    """Reports each node that exits, until Ctrl-C; raises CommandFailed when no node is left."""
     running = list(processes)
     while running:
         for node in [node for node in running if not node.running]:
             running.remove(node)
             assert node.process is not None
             code = node.process.returncode
-            click.echo(f"{node.data.name} ended with exit code {code}; see {node.log}", err=True)
+            click.echo(f"{node.data.name} exited with code {code}; see {node.log}", err=True)
         time.sleep(_LOOK_S)
     raise CommandFailed
 
@@ -297,7 +302,7 @@ def _stop(processes: list[NodeProcess]) -> None:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """SIGTERM is a Ctrl-C too: whoever started this in the background sends that."""
+    """Handles SIGTERM like Ctrl-C: shells and supervisors stop background jobs with SIGTERM."""
 
     def interrupt(number: int, frame: object) -> None:
         raise KeyboardInterrupt
@@ -314,4 +319,7 @@ def _refuse_client_options(context: click.Context) -> None:
     for name in ("servers", "timeout_ms"):
         if root.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             flag = "--" + name.replace("_", "-")
-            raise click.UsageError(f"{flag} is for clients: `weft cluster up` runs nodes.", context)
+            raise click.UsageError(
+                f"{flag} is an option of clients: `weft cluster up` runs nodes. Leave {flag} out.",
+                context,
+            )

@@ -1,1 +1,1 @@
-"""`weft doctor`: what is wrong with this machine or node, and what to do about it."""
+"""`weft doctor`: checks this machine and nodes, and advises on every problem found."""

@@ -1,7 +1,7 @@
-"""When a certificate ends, read from its DER: nothing that this needs is installed for sure.
+"""The expiry time of an X.509 certificate, parsed from DER with the standard library alone.
 
 A certificate is SEQUENCE(SEQUENCE([0] version, serial, algorithm, issuer, SEQUENCE(from, until),
-... (RFC 5280, section 4.1). Only the way to `until` is walked.
+... (RFC 5280, section 4.1); the parser reads only the elements up to `until`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _GENERALIZED_TIME: Final = 0x18
 
 
 def of_file(path: str) -> datetime:
-    """Of the first certificate in a PEM file; raises ValueError when there is none."""
+    """Expiry of the first certificate in a PEM file; raises ValueError if there is none."""
     text = Path(path).read_text(encoding="ascii", errors="replace")
     start = text.find("-----BEGIN CERTIFICATE-----")
     end = text.find("-----END CERTIFICATE-----", start)
@@ -30,17 +30,17 @@ def of_file(path: str) -> datetime:
 
 
 def of_server(server: str, seconds: float) -> datetime:
-    """Of the certificate that a server shows, whoever signed it."""
+    """Expiry of the certificate that a server presents, regardless of its issuer."""
     host, _, port = server.rpartition(":")
     context = ssl.create_default_context()
     context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE  # it is read here, not trusted
+    context.verify_mode = ssl.CERT_NONE  # Only the expiry is read; no data is sent.
     context.set_alpn_protocols(["h2"])
     plain = socket.create_connection((host.strip("[]"), int(port)), timeout=seconds)
     with plain, context.wrap_socket(plain, server_hostname=host.strip("[]")) as secure:
         shown = secure.getpeercert(binary_form=True)
     if shown is None:
-        raise ValueError("it showed no certificate")
+        raise ValueError("the server presented no certificate")
     return not_after(shown)
 
 
@@ -62,13 +62,13 @@ def not_after(der: bytes) -> datetime:
     if kind != _SEQUENCE or time_kind not in (_UTC_TIME, _GENERALIZED_TIME):
         raise ValueError("not a certificate")
     words = text.decode("ascii")
-    if time_kind == _UTC_TIME:  # two digits of a year from 1950 to 2049
+    if time_kind == _UTC_TIME:  # Two-digit years stand for 1950 to 2049.
         words = ("19" if int(words[:2]) >= 50 else "20") + words
     return datetime.strptime(words, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)
 
 
 def _element(data: bytes, at: int) -> tuple[int, bytes, int]:
-    """The kind and the content of what begins at `at`, and where the next begins."""
+    """Tag and content of the DER element at offset `at`, and the offset of the next element."""
     kind, length, at = data[at], data[at + 1], at + 2
     if length & 0x80:
         size = length & 0x7F

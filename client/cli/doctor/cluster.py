@@ -1,4 +1,4 @@
-"""The cluster of a node that answers: the verdict on it."""
+"""The doctor's check of the cluster verdict, as one node reports it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from .finding import Finding
 
 
 def look(server: str) -> Finding:
-    """As `weft cluster status` shows it, asked of this node."""
+    """The verdict of `weft cluster status`, queried from this node."""
     check = f"{server} cluster"
     try:
         return check_verdict(check, ClusterHealth.of(ClusterCalls([server]).places()).verdict)
     except Refused as error:
-        return Finding("WARN", check, error.message, "ask with a token that grants `admin:*`")
+        return Finding("WARN", check, error.message, "use a token with the grant `admin:*`")
     except WeftError as error:
-        return Finding("FAIL", check, error.message, "look at the node's log")
+        return Finding("FAIL", check, error.message, "check the node's log")
 
 
 def check_verdict(check: str, verdict: Verdict) -> Finding:

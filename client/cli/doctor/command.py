@@ -1,4 +1,4 @@
-"""`weft doctor`: every check there is, in order, and an exit code."""
+"""`weft doctor`: runs all checks in order and sets the exit code."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ _COLOURS: Final = {"OK": "green", "WARN": "yellow", "FAIL": "red"}
     "directory",
     type=click.Path(),
     metavar="DIR",
-    help="Also read every record of a stopped node's data directory.",
+    help="Also verify every record in the data directory of a stopped node.",
 )
 @click.option(
     "--config",
     "settings",
     type=click.Path(dir_okay=False),
     metavar="FILE",
-    help="Also look at the settings of this machine's node, its tokens and its certificate.",
+    help="Also check a node's configuration file, its tokens and its certificate.",
 )
 @options.everywhere
 def doctor(directory: str | None, settings: str | None) -> None:
-    """Say what is wrong with this machine or node, and what to do.
+    """Check this machine and nodes, and print advice for every problem.
 
-    Exit code 1 if a check FAILs. With --data or --config and without --servers no node is asked:
-    the directory's own node must be stopped.
+    Exit code 1 if a check FAILs. With --data or --config, nodes are checked only if --servers is
+    given. --data requires that the node of the directory is stopped.
 
     \b
     Examples:
@@ -112,7 +112,7 @@ def _ask(server: str, client: Client) -> list[Finding]:
 def _show(findings: list[Finding]) -> None:
     width = max(len(finding.check) for finding in findings)
     for finding in findings:
-        # click leaves the colour out where no terminal reads it.
+        # click strips the colour if standard output is no terminal.
         level = click.style(finding.level.ljust(4), fg=_COLOURS[finding.level])
         click.echo(f"{level}  {finding.check.ljust(width)}  {finding.found}")
         if finding.advice:
@@ -121,7 +121,7 @@ def _show(findings: list[Finding]) -> None:
 
 @contextmanager
 def _progress() -> Iterator[data.OnRecord]:
-    """A counting line on a terminal; nothing elsewhere."""
+    """A progress line with counts on a terminal; no output otherwise."""
     if not sys.stderr.isatty():
         yield lambda records, read: None
         return

@@ -1,7 +1,7 @@
-"""A stopped node's data directory: every record is read and its checksum compared.
+"""Verifies a stopped node's data directory: reads every record and checks every checksum.
 
-The directory is opened as the node itself opens it, lock and all: that is what makes sure that no
-node runs on it, and it writes what LevelDB writes at an open, and no record of ours.
+The check takes the node's own lock on the directory, so that no node can run there meanwhile.
+Opening LevelDB rewrites LevelDB's log and manifest; the check itself writes no record.
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ from weft.errors import MissingExtra, StoreDamaged, StoreLocked, WeftError
 
 from .finding import Finding, check_private
 
-#: Damaged records that are named; the rest are counted.
+#: Maximum number of damaged records listed by name; further ones are only counted.
 NAMED_MAX: Final = 10
 _TELL_EVERY: Final = 256
 
-#: Told how many records and bytes were read so far.
+#: Callback with the number of records and bytes read so far.
 OnRecord = Callable[[int, int], None]
 
 
 def look(path: str, on_record: OnRecord) -> list[Finding]:
     check = f"{path} data"
     if not (Path(path) / "node.json").exists() and not (Path(path) / "store").exists():
-        return [Finding("FAIL", check, "no data directory", "name the one given to `weft serve`")]
+        advice = "pass the directory of `weft serve --data`"
+        return [Finding("FAIL", check, "not a data directory of a node", advice)]
     try:
         directory = extras.load("weft.persistence.directory").DataDirectory.open(path)
     except StoreLocked as error:
@@ -67,7 +68,7 @@ def _look_inside(check: str, directory: Any, on_record: OnRecord) -> list[Findin
 
 
 class _Verify:
-    """One pass over a store. A damaged record does not end it: the next may be damaged too."""
+    """One pass over a store. The pass continues after a damaged record, to report all of them."""
 
     def __init__(self, store: Any, on_record: OnRecord) -> None:
         self._store = store
@@ -86,7 +87,7 @@ class _Verify:
             try:
                 self._scan(*layout.kind_range(kind))
             except StoreDamaged as error:
-                # LevelDB cannot read on from here; the other kinds may stand in other files.
+                # LevelDB cannot continue this scan; records of other kinds may be in intact files.
                 self._note(error)
         self._on_record(self.records, self.bytes)
 

@@ -1,4 +1,4 @@
-"""What a check found."""
+"""The result of one check of `weft doctor`, and the check of file permissions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Level = Literal["OK", "WARN", "FAIL"]
 
 @dataclass(frozen=True)
 class Finding:
-    """``advice`` says what to do; only an OK has none."""
+    """The result of one check; ``advice`` is empty exactly if the level is OK."""
 
     level: Level
     check: str
@@ -20,21 +20,21 @@ class Finding:
     advice: str = ""
 
     def __post_init__(self) -> None:
-        assert (self.level == "OK") == (not self.advice), "what is not OK needs advice"
+        assert (self.level == "OK") == (not self.advice), "advice is for WARN and FAIL only"
 
 
 def check_private(what: str, path: str, mode: int = 0o600) -> Finding:
-    """Whether other users are kept out of a file, or, with `mode` 0700, of a directory.
+    """Checks that other users have no access to a file or, with `mode` 0700, to a directory.
 
-    A secret that others can read FAILs. A directory that they can enter is a WARN: the secrets in
-    it have modes of their own, and the operator may have opened it to a group on purpose.
+    A file with a secret that other users can read is a FAIL. An accessible directory is a WARN: the
+    secret files inside have their own modes, and the operator may have granted a group access.
     """
     try:
         found = stat.S_IMODE(Path(path).stat().st_mode)
     except OSError as error:
-        advice = "name a file that the node may read"
+        advice = "set a path that the node can read"
         return Finding("FAIL", what, f"{path}: {error.strerror}", advice)
     if found & 0o077:
         level: Level = "FAIL" if mode == 0o600 else "WARN"
         return Finding(level, what, f"{path} has mode {found:04o}", f"chmod {mode:o} {path}")
-    return Finding("OK", what, f"{path} is its owner's alone")
+    return Finding("OK", what, f"only the owner can access {path}")

@@ -1,4 +1,4 @@
-"""This machine: its Python, what is installed, how many files a process may open."""
+"""Checks of this machine: the Python version, installed extras, the open-file limit."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from weft.client.cli import extras
 
 from .finding import Finding
 
-#: What pyproject.toml says.
+#: The range of `requires-python` in pyproject.toml.
 PYTHON_MIN: Final = (3, 11)
 PYTHON_MAX: Final = (3, 14)
-#: LevelDB's wheel exists up to this one; later it is built from source.
+#: The last Python with a wheel of plyvel (LevelDB); newer versions build plyvel from source.
 PYTHON_SERVER_MAX: Final = (3, 12)
-#: A node keeps 512 tables open, and a descriptor for each connection.
+#: A node keeps up to 512 LevelDB tables open, plus one descriptor per connection.
 FILES_GOOD: Final = 4096
 FILES_MIN: Final = 1024
 
@@ -49,7 +49,7 @@ def check_files(limit: int) -> Finding:
     if limit == resource.RLIM_INFINITY:
         return Finding("OK", "open files", "no limit")
     found = f"{limit:,} for each process"
-    advice = f"raise it before `weft serve`: ulimit -n {FILES_GOOD * 16}"
+    advice = f"raise the limit before `weft serve`: ulimit -n {FILES_GOOD * 16}"
     if limit < FILES_MIN:
         return Finding("FAIL", "open files", found, advice)
     if limit < FILES_GOOD:

@@ -1,4 +1,4 @@
-"""A node that answers: its version, its disk, its durability, and what its queues tell."""
+"""Checks of a reachable node: version, disk space, durability, dead letters, old messages."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from .finding import Finding
 if TYPE_CHECKING:
     from weft import QueueStats
 
-#: Waiting longer than this, with nobody asking for it, was probably forgotten.
+#: Messages older than this in a queue without a consumer get a warning.
 OLD_MS: Final = 3600 * SECOND_MS
-#: Names in one finding; the rest are counted.
+#: Maximum number of names in one finding; further ones are only counted.
 NAMES_MAX: Final = 5
 
 
 def check_version(server: str, client_version: str, status: wire.StatusInfo) -> Finding:
     check = f"{server} version"
     if status.version == client_version:
-        return Finding("OK", check, f"{client_version}, as here")
+        return Finding("OK", check, f"{client_version}, same as this client")
     return Finding(
         "WARN",
         check,
@@ -35,7 +35,7 @@ def check_version(server: str, client_version: str, status: wire.StatusInfo) -> 
 def check_space(server: str, status: wire.StatusInfo) -> Finding:
     check = f"{server} disk"
     found = f"{size(status.free_bytes)} free, reserve {size(status.reserve_bytes)}"
-    advice = "free space on the node's disk, or let consumers drain its queues"
+    advice = "free space on the node's disk, or consume messages from its queues"
     limit = max(status.limit_bytes, status.reserve_bytes)
     if status.full or status.free_bytes < status.reserve_bytes:
         if status.free_bytes + status.store_bytes < limit:
@@ -45,7 +45,7 @@ def check_space(server: str, status: wire.StatusInfo) -> Finding:
         return Finding(
             "FAIL", check,
             f"{found}, but {_names(status.full_peers)} at the reserve: some pushes are refused",
-            "free space on the disks of these nodes, or let consumers drain the queues",
+            "free space on the disks of these nodes, or consume messages from the queues",
         )  # fmt: skip
     if status.free_bytes < limit + status.reserve_bytes:
         return Finding("WARN", check, f"{found}: pushes will soon be refused", advice)
@@ -59,8 +59,8 @@ def check_durability(server: str, status: wire.StatusInfo) -> Finding:
     return Finding(
         "WARN",
         check,
-        f"{status.durability}: a power cut loses the last moments of acknowledged pushes",
-        "start the node with --durability disk, unless that is acceptable",
+        f"{status.durability}: a power failure loses the most recently acknowledged pushes",
+        "start the node with --durability disk, unless this loss is acceptable",
     )
 
 
@@ -74,12 +74,13 @@ def check_dead_letters(server: str, queues: Sequence[QueueStats]) -> Finding:
         "WARN",
         check,
         _names([f"{name} holds {count(held)}" for name, held in full]),
-        f"see why with `weft peek {full[0][0]} --json`, then `weft queue redrive {full[0][0]}`",
+        f"read the reasons with `weft peek {full[0][0]} --json`, then run"
+        f" `weft queue redrive {full[0][0]}`",
     )
 
 
 def check_forgotten(server: str, queues: Sequence[QueueStats]) -> Finding:
-    """Old messages in a queue from which nobody pops; dead letters have a check of their own."""
+    """Old messages in queues without a consumer; `check_dead_letters` covers dead-letter queues."""
     check = f"{server} old messages"
     graves = {one.settings.dead_letter for one in queues}
     old = [
@@ -91,11 +92,11 @@ def check_forgotten(server: str, queues: Sequence[QueueStats]) -> Finding:
         and one.name not in graves
     ]
     if not old:
-        return Finding("OK", check, "none without a consumer")
+        return Finding("OK", check, "none in queues without a consumer")
     return Finding(
         "WARN",
         check,
-        _names([f"{one.name}: {duration_ms(one.oldest_ms)}, nobody pops" for one in old]),
+        _names([f"{one.name}: {duration_ms(one.oldest_ms)}, no consumer" for one in old]),
         f"start a consumer, or `weft queue purge {old[0].name}`",
     )
 

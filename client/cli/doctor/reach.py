@@ -1,4 +1,4 @@
-"""Whether a server can be reached, on both of its ports, and in what time."""
+"""Checks that both ports of a server answer, and measures the round-trip time."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ if TYPE_CHECKING:
     from weft import Client
 
 HEALTH_S: Final = 2.0
-#: The standard health protocol in bytes: an empty question, and field 1 of the answer.
+#: The gRPC health protocol in encoded bytes: an empty request, and field 1 of the response.
 _METHOD: Final = "/grpc.health.v1.Health/Check"
 _QUESTION: Final = b""
 _STATES: Final = {b"": "UNKNOWN", b"\x08\x01": "SERVING", b"\x08\x02": "NOT_SERVING"}
-#: Slower than this is not a machine nearby.
+#: A slower round trip indicates a distant or overloaded node.
 ROUND_TRIP_US_GOOD: Final = 20_000
 ROUND_TRIPS: Final = 20
 
 
 def check_health(server: str) -> Finding:
-    """The public port: the gRPC health service."""
+    """Calls the gRPC health service on the public port."""
     import grpc
 
     check = f"{server} gRPC"
     channel_options = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)]
     credentials = Credentials.of(None, None)
     with credentials.channel(server, channel_options) as channel:
-        # Raw bytes: the health stubs come with the server extra, and a client has none.
+        # Raw bytes, because the health stubs are part of the server extra.
         ask = channel.unary_unary(_METHOD, lambda question: question, lambda answer: answer)
         start = time.perf_counter()
         try:
@@ -46,12 +46,13 @@ def check_health(server: str) -> Finding:
     state = _STATES.get(answer, "UNKNOWN")
     taken = micros((time.perf_counter() - start) * 1e6)
     if state != "SERVING":
-        return Finding("FAIL", check, f"it says {state}", "it is stopping: start it again")
+        advice = "the node is stopping: start it again"
+        return Finding("FAIL", check, f"the health service reports {state}", advice)
     return Finding("OK", check, f"healthy, answered in {taken}")
 
 
 def check_data_path(server: str, client: Client) -> Finding:
-    """The ZeroMQ port: the best of a few round trips, as the first pays for the connection."""
+    """The fastest of several round trips on the ZeroMQ port; the first includes connecting."""
     check = f"{server} ZeroMQ"
     try:
         taken = min(_timed(client) for _ in range(ROUND_TRIPS)) * 1e6
@@ -65,7 +66,7 @@ def check_data_path(server: str, client: Client) -> Finding:
         )
     if taken > ROUND_TRIP_US_GOOD:
         return Finding(
-            "WARN", check, f"a round trip takes {micros(taken)}", "look at the network, or the load"
+            "WARN", check, f"a round trip takes {micros(taken)}", "check the network and the load"
         )
     return Finding("OK", check, f"a round trip takes {micros(taken)}")
 

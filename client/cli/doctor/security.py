@@ -1,6 +1,6 @@
-"""Security: who can reach a node, who is let in, what it is held to, and what ends soon.
+"""Security checks: exposure, encryption, tokens, quotas, and expiring certificates and tokens.
 
-From outside, by what a server shows; and from inside, by the settings of the node on this machine
+Two views: a remote server as seen by a client, and the settings of the node on this machine
 (`weft doctor --config FILE`).
 """
 
@@ -25,14 +25,14 @@ from .finding import Finding, check_private
 if TYPE_CHECKING:
     from weft import Client
 
-#: A renewal that fails is noticed before it hurts.
+#: Warn this many days before expiry, so that a failed renewal is noticed in time.
 DAYS_GOOD: Final = 21
-#: Tokens and delays are by the nodes' clocks.
+#: Tolerated clock skew: tokens expire and delays end by the nodes' clocks.
 SKEW_S_GOOD: Final = 2.0
 SKEW_S_MAX: Final = 30.0
 CONNECT_S: Final = 2.0
 _LOOPBACK: Final = ("127.", "localhost", "[::1]", "::1")
-#: Beside a descriptor for each connection.
+#: Descriptors of a node besides those of connections.
 _FILES_OF_A_NODE: Final = 1024
 
 
@@ -52,13 +52,13 @@ def check_path(server: str, *, secure: bool) -> Finding:
     if server.startswith(_LOOPBACK):
         return Finding("OK", check, "none, on this machine")
     return Finding(
-        "WARN", check, "none: who is on the way reads messages and tokens",
-        "give the nodes tls_cert and tls_key, and clients WEFT_TLS",
+        "WARN", check, "none: messages and tokens are readable on the network",
+        "set tls_cert and tls_key on the nodes, and WEFT_TLS for clients",
     )  # fmt: skip
 
 
 def check_clock(server: str, client: Client) -> Finding:
-    """Half of a round trip is the least that cannot be told from a skew."""
+    """Compares the node's clock with this machine's; the round trip bounds the precision."""
     before = time.time()
     there = client.status().now_ms / 1000
     after = time.time()
@@ -68,9 +68,9 @@ def check_clock(server: str, client: Client) -> Finding:
 def judge_skew(server: str, there: float, before: float, after: float) -> Finding:
     check = f"{server} clock"
     if not there:
-        return Finding("WARN", check, "it does not tell the time", "upgrade the node")
+        return Finding("WARN", check, "the node does not report its time", "upgrade the node")
     skew = max(before - there, there - after, 0.0)
-    found = f"{skew:.1f} s from this machine's"
+    found = f"{skew:.1f} s off this machine's clock"
     advice = "run an NTP client on every machine: tokens expire and delays end by these clocks"
     if skew > SKEW_S_MAX:
         return Finding("FAIL", check, found, advice)
@@ -81,8 +81,8 @@ def judge_skew(server: str, there: float, before: float, after: float) -> Findin
 
 def judge_expiry(check: str, until: datetime, now: datetime) -> Finding:
     days = (until - now).total_seconds() / 86_400
-    found = f"good until {until:%Y-%m-%d %H:%M} UTC, {days:.0f} days"
-    advice = "put the renewed files in place: the node reads them again by itself"
+    found = f"valid until {until:%Y-%m-%d %H:%M} UTC, {days:.0f} days"
+    advice = "replace the files by renewed ones: the node reloads them by itself"
     if days <= 0:
         return Finding("FAIL", check, f"expired on {until:%Y-%m-%d %H:%M} UTC", advice)
     if days < DAYS_GOOD:
@@ -95,7 +95,7 @@ def _of_server(server: str) -> Finding:
     try:
         return judge_expiry(check, certificate.of_server(server, CONNECT_S), datetime.now(UTC))
     except (OSError, ssl.SSLError, ValueError) as error:
-        return Finding("WARN", check, f"not read: {error}", "look at the node's tls_cert")
+        return Finding("WARN", check, f"not readable: {error}", "check the node's tls_cert")
 
 
 # --- the settings of a node on this machine ---------------------------------------------------
@@ -106,7 +106,8 @@ def look_at_settings(file: str | None) -> list[Finding]:
     try:
         config = extras.load("weft.server.config").load({}, os.environ, file)
     except WeftError as error:
-        return [Finding("FAIL", name, error.message, "`weft serve` would not start with these")]
+        advice = "correct the settings: `weft serve` does not start with them"
+        return [Finding("FAIL", name, error.message, advice)]
     found = [check_listening(config)]
     if config.tokens:
         found += [check_private("tokens", config.tokens), *_tokens(config.tokens)]
@@ -122,13 +123,13 @@ def check_listening(config: Any) -> Finding:
     addresses = (config.grpc_address, config.zmq_address, config.http_address)
     beyond = sorted({str(address) for address in addresses if not address.is_loopback})
     if not beyond:
-        return Finding("OK", "listening", "on this machine alone")
+        return Finding("OK", "listening", "on this machine only")
     if config.tls_cert and config.tokens:
         return Finding("OK", "listening", f"{', '.join(beyond)}, with TLS and tokens")
     missing = [name for name in ("tls_cert", "tokens") if not getattr(config, name)]
     return Finding(
         "FAIL", "listening", f"{', '.join(beyond)} without {' and '.join(missing)} (insecure)",
-        "set them, or listen on 127.0.0.1: whoever reaches these ports can do everything",
+        "set them, or listen on 127.0.0.1: any client that reaches these ports has all permissions",
     )  # fmt: skip
 
 
@@ -136,7 +137,8 @@ def _tokens(path: str) -> list[Finding]:
     try:
         entries = extras.load("weft.server.security.token_file").read(Path(path))
     except WeftError as error:
-        return [Finding("FAIL", "tokens", error.message, "mend the file, or make it anew")]
+        advice = "repair the file, or create it again with `weft token create`"
+        return [Finding("FAIL", "tokens", error.message, advice)]
     now = time.time()
     late = [each.name for each in entries if each.expires and each.expires <= now]
     soon = [
@@ -148,13 +150,14 @@ def _tokens(path: str) -> list[Finding]:
     found = []
     if late:
         words = f"expired: {', '.join(late[:5])}"
-        found.append(Finding("WARN", "tokens", words, "weft token revoke, or make new ones"))
+        advice = "run `weft token revoke`, or create new tokens"
+        found.append(Finding("WARN", "tokens", words, advice))
     if soon:
         words = f"expire within {DAYS_GOOD} days: {', '.join(soon[:5])}"
-        found.append(Finding("WARN", "tokens", words, "make new ones and hand them out"))
+        found.append(Finding("WARN", "tokens", words, "create and distribute new tokens"))
     if mighty:
-        words = f"admin:* for ever: {', '.join(mighty[:5])}"
-        found.append(Finding("WARN", "tokens", words, "let such tokens expire (--expires 90d)"))
+        words = f"admin:* without expiry: {', '.join(mighty[:5])}"
+        found.append(Finding("WARN", "tokens", words, "set an expiry (--expires 90d)"))
     return found or [Finding("OK", "tokens", f"{count(len(entries))}, none expires soon")]
 
 
@@ -162,7 +165,7 @@ def _certificate(path: str) -> Finding:
     try:
         return judge_expiry("tls_cert", certificate.of_file(path), datetime.now(UTC))
     except (OSError, ValueError) as error:
-        return Finding("FAIL", "tls_cert", f"{path}: {error}", "name a certificate in PEM form")
+        return Finding("FAIL", "tls_cert", f"{path}: {error}", "set a certificate in PEM form")
 
 
 def check_quotas(config: Any) -> Finding:
@@ -172,7 +175,7 @@ def check_quotas(config: Any) -> Finding:
         return Finding("OK", "quotas", most)
     return Finding(
         "WARN", "quotas", f"{most}; without a limit: {', '.join(unset)}",
-        "set them, or give tokens a --rate: one caller can take all of the disk's room",
+        "set them, or give tokens a --rate: otherwise one client can fill the disk",
     )  # fmt: skip
 
 
@@ -180,7 +183,7 @@ def check_audit(config: Any) -> Finding:
     path = config.audit_path
     folder = path.parent
     if folder.is_dir() and not os.access(folder, os.W_OK):
-        return Finding("FAIL", "audit log", f"{folder} cannot be written", "name another file")
+        return Finding("FAIL", "audit log", f"{folder} is not writable", "set another file")
     return Finding("OK", "audit log", str(path))
 
 

@@ -12,6 +12,7 @@ import os
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Final
 
 import msgspec
 from pyspark.errors import StreamingQueryException
@@ -21,6 +22,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tests.spark.session import quick
 
 from .faulty import FaultySource
+
+#: What Spark says of a worker that did not start within its limit.
+LATE_WORKER: Final = "Python worker failed to connect back"
+#: Restarts of one query because of a late worker.
+LATE_MAX: Final = 5
 
 
 class Job(msgspec.Struct, kw_only=True):
@@ -87,17 +93,30 @@ def start(spark: SparkSession, job: Job, name: str) -> StreamingQuery:
     return writer.start()
 
 
+def failure(spark: SparkSession, job: Job, file: str, query: StreamingQuery) -> str:
+    """Wait for the query's end; return its error, or an empty string."""
+    name = query.name
+    for restarts in range(LATE_MAX + 1):
+        try:
+            query.awaitTermination()
+            return ""
+        except StreamingQueryException as error:
+            if LATE_WORKER not in str(error) or restarts == LATE_MAX:
+                return str(error)
+            Path(f"{file}.late-{name}").write_text(str(restarts + 1))
+            query = start(spark, job, name)
+    raise AssertionError("the last attempt returns")
+
+
 def main(file: str) -> int:
     job = msgspec.json.decode(Path(file).read_bytes(), type=Job)
     spark = session(job)
     queries = [start(spark, job, name) for name in ("a", "b")]
     failed = 0
     for query in queries:
-        try:
-            query.awaitTermination()
-        except StreamingQueryException as error:
+        if said := failure(spark, job, file, query):
             failed += 1
-            Path(f"{file}.failed-{query.name}").write_text(str(error))
+            Path(f"{file}.failed-{query.name}").write_text(said)
     if not failed:
         rows = spark.read.parquet(str(Path(job.folder) / "parquet")).collect()
         found = Counter(row["value"] for row in rows)

@@ -26,6 +26,8 @@ class Outcome:
     left: dict[str, int] = field(default_factory=dict)
     #: Messages that the checker read again because of a crash; not an error.
     redelivered: int = 0
+    #: Queries started again because a Python worker started too late for Spark; not an error.
+    late_workers: int = 0
     failure: str = ""
 
     @property
@@ -43,6 +45,8 @@ class Outcome:
         lines = [f"{self.scenario:<18} {said:<6} {sinks}" + (f"  left: {left}" if left else "")]
         if self.redelivered:
             lines.append(f"{self.redelivered} delivered again after a crash")
+        if self.late_workers:
+            lines.append(f"{self.late_workers} queries restarted: Spark gave up on a late worker")
         return "\n  ".join([*lines, *self.failure.splitlines()])
 
     def plain(self) -> dict[str, Any]:
@@ -66,6 +70,7 @@ def judged(scenario: Scenario, folder: Path, messages: int) -> Outcome:
         except (Stuck, WeftError, AssertionError, OSError) as error:
             outcome.failure = f"{type(error).__name__}: {error}"
         finally:
+            outcome.late_workers = stage.late_workers
             stage.close()
     return outcome
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from .stage import Stage
+from .stage import Stage, Stuck
 
 #: Executors in separate processes; local mode has none to kill.
 EXECUTORS: Final = "local-cluster[2,1,1024]"
@@ -104,11 +104,19 @@ def driver_held(stage: Stage) -> None:
     stage.start().ends()
 
 
+def worker_late(stage: Stage) -> None:
+    """A busy machine: Spark gives up on the worker of a source, and the query is started again."""
+    driver = stage.start(python=stage.late_python())
+    driver.ends()
+    if not driver.late_workers:
+        raise Stuck("Spark waited for the late worker")
+
+
 _ALL = (
     Scenario("driver-reserved", "driver killed after it reserved", _killed_at("reserved")),
     Scenario("driver-logged", "driver killed after Spark's offset log", _killed_at("logged")),
     Scenario("driver-mid-read", "driver killed while tasks read", _killed_at("mid-read")),
-    Scenario("driver-staged", "driver killed when all is staged", _killed_at("staged")),
+    Scenario("driver-staged", "driver killed when all rows are staged", _killed_at("staged")),
     Scenario("driver-published", "driver killed after it published", _killed_at("published")),
     Scenario("executor", "an executor killed while it reads", executor_killed),
     Scenario("node-read", "a node of three killed during a read",
@@ -118,6 +126,7 @@ _ALL = (
     Scenario("attempts", "every task's first attempt fails half-way", failing_attempts),
     Scenario("speculation", "slow tasks run twice at once", speculation),
     Scenario("two-drivers", "a second driver on the same subscription", two_drivers),
-    Scenario("driver-held", "a driver stands still while another takes over", driver_held),
+    Scenario("driver-held", "a driver pauses while another takes over", driver_held),
+    Scenario("worker-late", "a Python worker starts too late for Spark", worker_late),
 )  # fmt: skip
 SCENARIOS: Final = {each.name: each for each in _ALL}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -24,6 +25,8 @@ from .spark_cluster import SparkCluster
 
 DRIVER_S_MAX: Final = 180.0
 _LOOK_S: Final = 0.02
+#: More than the ten seconds that Spark waits for a worker of a source.
+LATE_S: Final = 12
 #: Messages leased by a crashed primary are delivered again within this time.
 _REDELIVERY_MS: Final = 5_000
 
@@ -33,14 +36,15 @@ class Stuck(Exception):
 
 
 class DriverProcess:
-    def __init__(self, job: Job, file: Path) -> None:
+    def __init__(self, job: Job, file: Path, python: Path) -> None:
         self.file = file
         self.log = file.with_suffix(".log")
         file.write_bytes(msgspec.json.encode(job))
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.spark.faults.driver", str(file)],
-                cwd=ROOT, env=environment(), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                cwd=ROOT, env=environment() | {"PYSPARK_PYTHON": str(python)},
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             )  # fmt: skip
 
     def _end(self) -> int:
@@ -77,12 +81,20 @@ class DriverProcess:
         return "\n".join([*told[-15:], f"(all of it in {self.log})"])
 
     @property
+    def late_workers(self) -> int:
+        """Restarts of a query because a Python worker started too late for Spark."""
+        return sum(
+            int(each.read_text()) for each in self.file.parent.glob(f"{self.file.name}.late-*")
+        )
+
+    @property
     def running(self) -> bool:
         return self._process.poll() is None
 
     def kill(self) -> None:
         """Kill the driver and its JVM, by their process ids."""
-        pids = (self.file.parent / "driver").read_text().split()
+        written = self.file.parent / "driver"  # not yet there while the driver starts
+        pids = written.read_text().split() if written.exists() else []
         if str(self._process.pid) in pids:
             for pid in map(int, pids):
                 try:
@@ -112,7 +124,7 @@ class Stage:
 
     # --- drivers ----------------------------------------------------------------------------
 
-    def start(self, **job: Any) -> DriverProcess:
+    def start(self, python: Path = Path(sys.executable), **job: Any) -> DriverProcess:
         made = Job(
             servers=",".join(self.cluster.servers),
             folder=str(self.folder),
@@ -121,7 +133,7 @@ class Stage:
             **job,
         )
         self._fresh = False
-        driver = DriverProcess(made, self._trap / f"job-{len(self._drivers)}.json")
+        driver = DriverProcess(made, self._trap / f"job-{len(self._drivers)}.json", python)
         self._drivers.append(driver)
         return driver
 
@@ -167,6 +179,21 @@ class Stage:
             if time.monotonic() > end:
                 raise Stuck(f"too long until {what}: {driver.tail()}")
             time.sleep(_LOOK_S)
+
+    def late_python(self) -> Path:
+        """A Python whose first worker for a source starts after Spark has given up on it."""
+        script, mark = self.folder / "late-python", self.folder / "late"
+        late = f"mkdir {shlex.quote(str(mark))} 2>/dev/null && sleep {LATE_S}"
+        script.write_text(
+            f'#!/bin/sh\ncase "$*" in *python_streaming_source_runner*) {late};; esac\n'
+            f'exec {shlex.quote(sys.executable)} "$@"\n'
+        )
+        script.chmod(0o755)
+        return script
+
+    @property
+    def late_workers(self) -> int:
+        return sum(driver.late_workers for driver in self._drivers)
 
     @contextmanager
     def spark_cluster(self) -> Iterator[str]:

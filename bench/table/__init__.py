@@ -1,0 +1,1 @@
+"""The hash table beside Redis and etcd: `python -m bench.table`."""

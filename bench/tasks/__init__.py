@@ -1,0 +1,1 @@
+"""Tasks on Weft beside other task systems: ``python -m bench.tasks``."""

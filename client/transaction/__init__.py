@@ -1,0 +1,1 @@
+"""Transactions: acks, pushes and table writes that happen together, or not at all."""

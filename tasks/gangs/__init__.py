@@ -1,0 +1,1 @@
+"""Gangs: tasks that run on several workers at once, as jobs of MPI do."""

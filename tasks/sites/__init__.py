@@ -1,0 +1,1 @@
+"""Sites: where workers and their data are, and the placement of tasks near their data."""

@@ -1,0 +1,169 @@
+"""The commits of a worker: results, effects and acknowledgements of tasks in one transaction each.
+
+A transaction acknowledges messages of one partition, so the tasks of a pop are committed partition
+by partition: one transaction for a batch popped as a whole, and for single tasks with
+a common partition. The result blocks are on the same partition (`key_group`), so a task
+without effects of its own is decided and complete with one log entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+from weft import limits
+from weft.client.consumer.lease import Claim
+from weft.client.routing.session import ClientSession
+from weft.client.transaction.async_transaction import AsyncTransaction
+from weft.client.transaction.home_numbers import HomeNumbers
+from weft.client.transaction.pipeline import commit_all
+from weft.errors import Busy, TooLarge, Unavailable, WeftError
+
+from .execution import TaskRun
+from .graph_ends import CHILD_BATCHES_MAX, add_graph_effects, children_of, links_of
+from .outcome import task_error
+from .task_context import EffectPush, EffectWrite
+
+#: Room in a transaction for the result blocks of its tasks, beside their effects.
+_BLOCKS: Final = 64
+PUSHES_MAX: Final = limits.COMMIT_PUSHES_MAX - _BLOCKS
+WRITES_MAX: Final = limits.COMMIT_WRITES_MAX - _BLOCKS
+BYTES_MAX: Final = limits.COMMIT_BYTES_MAX // 2
+#: Transactions sent together.
+_TOGETHER: Final = 64
+#: Further attempts after an open outcome, or a refusal for now.
+_AGAIN: Final = 5
+
+
+class TaskCommit(NamedTuple):
+    """Ended runs of one partition, and all effects of the acknowledgement."""
+
+    runs: list[TaskRun]
+    results: list[EffectWrite]
+    pushes: list[EffectPush]
+
+
+class ColumnCommit(NamedTuple):
+    """Ended calls of one lease, without effects."""
+
+    claim: Claim
+    results: list[EffectWrite]
+
+
+def portions(runs: Sequence[TaskRun], pushes_of: Any) -> Iterator[list[TaskRun]]:
+    """Splits runs by the limits of a transaction, which writes a key once.
+
+    A task with too many effects fails, without effects.
+    """
+    part: list[TaskRun] = []
+    pushes = size = children = 0
+    keys: set[str] = set()
+    for run in runs:
+        plain = run.effects is None and not (run.call and run.call.options.reply_to)
+        if plain and links_of(run) is None:
+            part.append(run)
+            continue
+        mine = list(pushes_of(run))
+        written = run.effects.writes if run.effects else []
+        own = sum(len(each.body) for each in mine) + sum(len(each.value) for each in written)
+        own += sum(plan.bytes for plan in run.effects.graphs) if run.effects else 0
+        if len(mine) > PUSHES_MAX or len(written) > WRITES_MAX or own > BYTES_MAX:
+            run.effects = None
+            run.outcome = task_error(
+                TooLarge(
+                    f"the task has {len(mine)} pushes and {len(written)} writes with {own} bytes; "
+                    f"a commit has at most {PUSHES_MAX}, {WRITES_MAX} and {BYTES_MAX}"
+                )
+            )
+            part.append(run)
+            continue
+        if part and (
+            pushes + len(mine) > PUSHES_MAX
+            or len(keys) + len(written) > WRITES_MAX
+            or size + own > BYTES_MAX
+            or any(each.key in keys for each in written)
+            or children + children_of(run) > CHILD_BATCHES_MAX
+        ):
+            yield part
+            part, pushes, size, keys, children = [], 0, 0, set(), 0
+        part.append(run)
+        pushes, size = pushes + len(mine), size + own
+        children += children_of(run)
+        keys.update(each.key for each in written)
+    if part:
+        yield part
+
+
+async def commit_tasks(
+    session: ClientSession, numbers: HomeNumbers, commits: Sequence[TaskCommit]
+) -> list[WeftError | None]:
+    """Makes the commits; returns an error or None for each."""
+    return await _commit(session, [_transaction(session, numbers, each) for each in commits])
+
+
+async def commit_columns(
+    session: ClientSession, numbers: HomeNumbers, commits: Sequence[ColumnCommit]
+) -> list[WeftError | None]:
+    """As `commit_tasks`, for columns."""
+    transactions: list[AsyncTransaction] = []
+    for commit in commits:
+        transaction = AsyncTransaction(session, numbers)
+        transaction.ack_claims([commit.claim])
+        _write(transaction, commit.results)
+        transactions.append(transaction)
+    return await _commit(session, transactions)
+
+
+async def _commit(
+    session: ClientSession, transactions: Sequence[AsyncTransaction]
+) -> list[WeftError | None]:
+    ends: list[WeftError | None] = []
+    for start in range(0, len(transactions), _TOGETHER):
+        some = transactions[start : start + _TOGETHER]
+        errors = await commit_all(session, some)
+        for _ in range(_AGAIN):
+            # The same transaction again is executed once, however many attempts arrive.
+            open_ = [n for n, each in enumerate(errors) if isinstance(each, Busy | Unavailable)]
+            if not open_:
+                break
+            again = await commit_all(session, [some[n] for n in open_])
+            for n, end in zip(open_, again, strict=True):
+                errors[n] = end
+        ends += errors
+    return ends
+
+
+def _transaction(
+    session: ClientSession, numbers: HomeNumbers, commit: TaskCommit
+) -> AsyncTransaction:
+    transaction = AsyncTransaction(session, numbers)
+    transaction.ack_many([run.message for run in commit.runs])
+    add_graph_effects(transaction, session, commit.runs)
+    _write(transaction, commit.results)
+    for run in commit.runs:
+        if run.effects:
+            _write(transaction, run.effects.writes)
+    for (queue, delay_ms, priority), some in _alike(commit.pushes):
+        transaction.push_many(
+            queue,
+            [push.body for push in some],
+            headers=[push.headers for push in some] if any(push.headers for push in some) else None,
+            delay_ms=delay_ms,
+            priority=priority,
+        )
+    return transaction
+
+
+def _write(transaction: AsyncTransaction, writes: Sequence[EffectWrite]) -> None:
+    for write in writes:
+        transaction.kv.insert(write.key, write.value, ttl_ms=write.ttl_ms)
+
+
+def _alike(
+    pushes: Sequence[EffectPush],
+) -> list[tuple[tuple[str, int, int], list[EffectPush]]]:
+    """Pushes with the same queue and options go as one batch, in their order."""
+    found: dict[tuple[str, int, int], list[EffectPush]] = {}
+    for push in pushes:
+        found.setdefault((push.queue, push.delay_ms, push.priority), []).append(push)
+    return list(found.items())
