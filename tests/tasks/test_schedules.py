@@ -13,6 +13,7 @@ import pytest
 
 import weft
 from tests.tasks import scheduled
+from tests.tasks.pending_calls import QUEUE, begin_chain, next_due, pending_calls
 from weft import tasks
 from weft.client.transport.blocking_link import run
 from weft.tasks.call import decode_call
@@ -29,7 +30,6 @@ from weft.testing import Cluster
 
 ROOT = Path(__file__).resolve().parents[2]
 BERLIN = ZoneInfo("Europe/Berlin")
-QUEUE = "timed.default"
 
 
 def made(**options: Any) -> tasks.App:
@@ -148,24 +148,17 @@ def tick(name: str, generation: str, due: float) -> bytes:
 
 def test_every_tick_happens_once_over_deaths(node: Cluster) -> None:
     client = node.client()
-    client.create_queue("timed.marks")
-    client.create_queue(QUEUE, lease_ms=1000)
-
-    def next_due() -> float:
-        data = client.kv.lookup(due_key("timed", "seconds"))
-        assert data is not None
-        return msgspec.msgpack.decode(data, type=DueRecord).next_due
+    first = begin_chain(client, node.servers)
 
     def ticked(since: float, ticks: int) -> None:
         deadline = time.monotonic() + 60
-        while next_due() < since + ticks:
+        while next_due(client) < since + ticks:
             assert time.monotonic() < deadline
             time.sleep(0.1)
 
     app = "tests.tasks.scheduled:app"
     with worker_process(app, node.servers, "-c", "2", folder=ROOT) as worker:
         worker.logged("takes")
-        first = next_due()
         ticked(first, 2)
         worker.kill_all()
     with worker_process(app, node.servers, folder=ROOT) as worker:
@@ -174,14 +167,10 @@ def test_every_tick_happens_once_over_deaths(node: Cluster) -> None:
         node.start()
         ticked(first, 6)
         assert worker.stop() == 0
+    calls = pending_calls(client)
+    (last,) = calls.ticks  # one chain
     submitted = client.queue("timed.marks").stats().ready
-    last = next_due()
-    (held, ticks) = (0, 0)
-    for message in [*client.queue(QUEUE).peek(100), *client.queue(QUEUE).peek(100, delayed=True)]:
-        name = decode_call(message.body).name
-        held, ticks = held + (name == "mark"), ticks + (name == TICK)
-    assert ticks == 1, "one chain"
-    assert submitted + held == last - first, "each tick before the next one happened once"
+    assert submitted + calls.marks == last - first, "each tick before the next one happened once"
 
 
 def test_a_purged_chain_is_begun_again_and_an_ended_one_is_not(node: Cluster) -> None:
