@@ -25,7 +25,8 @@ def multicast(cluster: ClusterHost, request: AnyMulticast, payload: Sequence[byt
     failure = yield from _enabled(cluster)
     if failure is not None:
         return failure, ()
-    if cluster.view.members[cluster.node].witness:
+    me = cluster.view.members.get(cluster.node)
+    if me is None or me.witness:
         return (yield from _anywhere(cluster, request, payload))
     since = cluster.now
     while True:
@@ -45,7 +46,8 @@ def multicast(cluster: ClusterHost, request: AnyMulticast, payload: Sequence[byt
 
 
 def _anywhere(cluster: ClusterHost, request: AnyMulticast, payload: Sequence[bytes]) -> Operation:
-    """For a witness, which knows no queues: asks one node after the other."""
+    """For a witness, which knows no queues, and a node that the cluster removed meanwhile: asks one
+    node after the other."""
     members = cluster.view.members
     since = cluster.now
     while True:
