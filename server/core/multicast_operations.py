@@ -84,6 +84,7 @@ def coordinate(
                     return _BUSY, ()
                 yield Pause()
             token = host.random(_TOKENS) + 1
+            unfinished.start_attempt(home, token)
             said = yield from _attempt(host, request, token, payload)
             if said is not None:
                 return said, ()
@@ -105,7 +106,6 @@ def _attempt(
     asked = [home, *others]
     if host.engine.unfinished.knows_multicast(home, queues, *name):
         asked = [home]  # a resend: its answer only waits for the commit of the first one
-    # The own proposal is the first question: it is made before the others are sent.
     said = yield [
         Question(
             host.node if partition == home else host.view.places[partition].primary,
