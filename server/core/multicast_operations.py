@@ -12,6 +12,7 @@ from collections.abc import Generator, Sequence
 from typing import Final, Protocol, TypeVar
 
 from weft.proto import wire
+from weft.server.engine.destinations import Plan
 from weft.server.engine.engine import Engine
 from weft.server.engine.proposal import Pending
 
@@ -41,14 +42,34 @@ def agree(host: MulticastHost, request: AnyMulticast, payload: Sequence[bytes]) 
     failure = yield from ordered_enabled(host)
     if failure is not None:
         return failure, ()
-    plan = host.destinations.plan(request, payload[0])
-    if plan is None:  # no queue of the topic matches: true if this node still leads the home
-        home = host.destinations.place_of(request) or 0
-        ((said, frames),) = yield [Question(host.node, wire.JudgeMulticasts(home, home, []))]
-        if isinstance(said, wire.Failure):
-            return said, frames
-        return wire.Multicasted(home, [], host.engine.durability), ()
-    coordinate = wire.CoordinateMulticast(
+    since, outdated = host.now, True
+    while True:
+        if outdated:
+            plan = host.destinations.plan(request, payload[0])
+            if plan is None:
+                return (yield from _no_destination(host, request))
+            coordinate = _coordinate(plan, request)
+        node = host.view.places[coordinate.partition].primary
+        ((answer, frames),) = yield [Question(node, coordinate, payload)]
+        # A queue was purged, or deleted and created again, since the plan. A plan with a queue that
+        # does not exist any more raises the error.
+        outdated = isinstance(answer, wire.Failure) and answer.code == "QUEUE_NOT_FOUND"
+        if not (outdated or passes(answer)) or host.now - since >= OUTAGE_PATIENCE_US:
+            return answer, frames
+        yield Pause()
+
+
+def _no_destination(host: MulticastHost, request: AnyMulticast) -> Operation:
+    """No queue of the topic matches: true if this node still leads the home."""
+    home = host.destinations.place_of(request) or 0
+    ((said, frames),) = yield [Question(host.node, wire.JudgeMulticasts(home, home, []))]
+    if isinstance(said, wire.Failure):
+        return said, frames
+    return wire.Multicasted(home, [], host.engine.durability), ()
+
+
+def _coordinate(plan: Plan, request: AnyMulticast) -> wire.CoordinateMulticast:
+    return wire.CoordinateMulticast(
         plan.home,
         [queue.name for queue in plan.queues],
         [queue.id for queue in plan.queues],
@@ -56,13 +77,6 @@ def agree(host: MulticastHost, request: AnyMulticast, payload: Sequence[bytes]) 
         plan.places,
         request.producer, request.batch, request.count, request.conflict_key,
     )  # fmt: skip
-    since = host.now
-    while True:
-        node = host.view.places[plan.home].primary
-        ((answer, frames),) = yield [Question(node, coordinate, payload)]
-        if not passes(answer) or host.now - since >= OUTAGE_PATIENCE_US:
-            return answer, frames
-        yield Pause()
 
 
 def coordinate(
@@ -84,6 +98,7 @@ def coordinate(
                     return _BUSY, ()
                 yield Pause()
             token = host.random(_TOKENS) + 1
+            unfinished.start_attempt(home, token)
             said = yield from _attempt(host, request, token, payload)
             if said is not None:
                 return said, ()
@@ -105,7 +120,6 @@ def _attempt(
     asked = [home, *others]
     if host.engine.unfinished.knows_multicast(home, queues, *name):
         asked = [home]  # a resend: its answer only waits for the commit of the first one
-    # The own proposal is the first question: it is made before the others are sent.
     said = yield [
         Question(
             host.node if partition == home else host.view.places[partition].primary,

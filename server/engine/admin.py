@@ -8,6 +8,7 @@ import msgspec
 import xxhash
 
 from weft import limits
+from weft.dht import placement
 from weft.errors import InvalidArgument, Overloaded, QueueExists, QueueInUse
 from weft.persistence import layout
 from weft.proto import wire
@@ -191,7 +192,8 @@ def redrive(state: EngineState, request: wire.Redrive, to: object) -> None:
 
 
 def _redrive(state: EngineState, queue: QueueState, most: int, to: object) -> Generator[None]:
-    """Returns dead letters to their origin queues; dead letters without an origin stay."""
+    """Returns dead letters to their origin queues; dead letters without an origin, or with one that
+    does not take them, stay."""
     moved = steps = 0
     stay: list[tuple[TouchedBatch, int]] = []
     rests_on: set[int] = set()
@@ -209,7 +211,7 @@ def _redrive(state: EngineState, queue: QueueState, most: int, to: object) -> Ge
         origin = state.queues.get(part.origin)
         queue.ready -= part.count
         queue.bytes -= batch.share(part.first, part.count)
-        if origin is None:
+        if origin is None or not _takes_back(state, origin, batch):
             batch.parts[part.first] = part
             batch.pinned = True
             stay.append((batch, part.first))
@@ -232,6 +234,15 @@ def _redrive(state: EngineState, queue: QueueState, most: int, to: object) -> Ge
             batch.purged |= message_set.of_range(part.first, part.count)
             state.changed(batch)
     state.answer(to, wire.Done(moved), (), rests_on)
+
+
+def _takes_back(state: EngineState, origin: QueueState, batch: TouchedBatch) -> bool:
+    """False for a queue that was created again as a grouped or ordered one: a message without a
+    group, or on another partition, has no place in its order."""
+    if origin.settings.grouped:
+        return batch.head.group is not None
+    place = placement.of_text(origin.name, state.partitions)
+    return not origin.settings.ordered or Handle.partition(batch.handle) == place
 
 
 def _redriven(part: Part, origin: QueueState) -> Part:

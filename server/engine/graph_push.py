@@ -62,7 +62,7 @@ def store(
 ) -> None:
     """Stores a checked batch, and lists its messages without parents."""
     stamp, lsn = state.stamp(), state.next_lsn(partition)
-    due = stamp + request.delay_ms * 1000 if request.delay_ms else 0
+    due = state.now + request.delay_ms * 1000 if request.delay_ms else 0
     new = Head(
         queue.id, request.producer, request.batch, request.count, len(payload), stamp,
         request.priority, None, list(_parts(queue.id, request.waits, due)),

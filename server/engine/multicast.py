@@ -108,6 +108,9 @@ def _store(
     known = _known(windows, request.dedup_key)
     stored = not repeated and (known is None or None in known)
     if stored:
+        if partition in state.proposals.by_partition:
+            # A resend to fewer queues of a topic, which do not agree any more.
+            proposal.check_not_pending(state, partition, *name)
         grouped = [queue for queue in bound if queue.settings.grouped]
         group = request.conflict_key if grouped else None
         _check_room(state, request, queues, ranges, known)
@@ -210,7 +213,7 @@ def _write(
     if keepers > 1:  # an order of two queues: it is part of the order of all multicasts
         stamp = partition_clock.tick(state, partition)
     producer, batch, dedup_key = request.producer, request.batch, request.dedup_key
-    due = stamp + request.delay_ms * 1000 if request.delay_ms else 0
+    due = state.now + request.delay_ms * 1000 if request.delay_ms else 0
     parts: list[Part] = []
     ids: list[int] = []
     owner = queues[0].id

@@ -29,8 +29,9 @@ Recovery:
 Invariants:
 - Only the primary that proposed an attempt decides it, in the same term of leadership (`driven`).
   So an undecided proposal found by the next primary will never be decided.
-- The coordinator's proposal is made once, before any other one of the attempt is sent. So a token
-  that the coordinator does not know is either given up, or carried out at the partition that asks.
+- The coordinator's node registers an attempt before any proposal of it is sent, until the operation
+  has ended (`Proposals.attempts`), and makes its own proposal in that time only. So a token that
+  the coordinator does not know is either given up, or carried out at the partition that asks.
 - A partition never replaces an undecided proposal by another attempt of the same multicast: the
   coordinator may have decided the first one. The later attempt waits, and the coordinator is asked.
 """
@@ -72,7 +73,10 @@ def propose(
         # The first push may be uncommitted: the answer waits for the same commit.
         state.answer(to, wire.Proposed(0, True), (), {partition})
         return
-    _check_not_pending(state, partition, *name)
+    proposal.check_not_pending(state, partition, *name)
+    drives = partition == request.coordinator
+    if drives and (partition, request.token) not in state.proposals.attempts:
+        raise Unavailable("the operation that made this attempt has ended: retry")
     for queue, ranges in zip(queues, request.ranges, strict=True):
         _check_room(state, queue, sum(count for _, count in ranges))
     if request.participants:
@@ -83,7 +87,7 @@ def propose(
     )  # fmt: skip
     new = _head(queues, request.ranges, request, len(payload), tick(state, partition), record)
     pending = proposal.store(state, partition, new, payload)
-    pending.driven = pending.coordinates
+    pending.driven = drives
     state.answer(to, wire.Proposed(new.stamp), (), {partition})
 
 
@@ -175,7 +179,7 @@ def store_alone(state: EngineState, plan: Plan, request: AnyMulticast, payload: 
         if _is_known(state, partition, queues, *name):
             return False
     for partition in partitions:
-        _check_not_pending(state, partition, *name)
+        proposal.check_not_pending(state, partition, *name)
     for position, queue in enumerate(plan.queues):
         _check_room(state, queue, sum(each for _, each in plan.ranges_of(position, count)))
     number = max([tick(state, partition) for partition in partitions])
@@ -203,6 +207,8 @@ def _queue(state: EngineState, queue_id: int) -> QueueState:
 
 def _may_be_carried_out(state: EngineState, coordinator: int, destination: int, token: int) -> bool:
     """True if the attempt may be decided, or a decision is on its way to the destination."""
+    if (coordinator, token) in state.proposals.attempts:
+        return True  # its proposal may follow: a question to the own node takes a round or two
     pending = state.proposals.find(coordinator, token)
     return pending is not None or outbox.has_decision(state, coordinator, destination, token)
 
@@ -213,13 +219,6 @@ def _is_known(
     """True if a destination knows the name of the batch: then all have it."""
     windows = (queue.windows.of(partition, state.partitions) for queue in queues)
     return any(window.has(producer, batch) for window in windows)
-
-
-def _check_not_pending(state: EngineState, partition: int, producer: int, batch: int) -> None:
-    other = state.proposals.of_name(partition, producer, batch)
-    if other is not None:
-        other.asked = 0  # ask its coordinator soon
-        raise Unavailable("an earlier attempt of this multicast is not decided yet: retry")
 
 
 def _check_room(state: EngineState, queue: QueueState, count: int) -> None:

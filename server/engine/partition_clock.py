@@ -4,7 +4,8 @@ Skeen's algorithm (paper 3, algorithm 1) needs a clock at each destination that 
 timestamp below a number that was assigned before would let a later message overtake an earlier one
 in one queue, and not in another. Here the destination is a partition. Its clock is a hybrid one: at
 least the wall clock of its primary, at least one more than every stamp of the node, and at least
-every number assigned on the partition (line 24 of the algorithm).
+every number assigned on the partition (line 24 of the algorithm). So the stamps of a node may run
+ahead of its wall clock, from which delays count.
 
 The stamps in living heads do not suffice: after the last ack no head is left, and the next primary
 may have a slow wall clock. So the partition's record has an upper bound of the clock, reserved
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from .state import EngineState
 
 #: The clock is reserved this far ahead, in microseconds. A failover moves the stamps of the next
-#: primary ahead of its wall clock by this much at most, and delays start that much late.
+#: primary ahead of its wall clock by this much at most.
 CLOCK_AHEAD_US: Final = 100_000
 
 

@@ -44,7 +44,7 @@ from .message_id_queue import (
     Handle,
 )
 from .push import admit, admit_all, admit_copies
-from .queue import GENERATION_BITS, created_of
+from .queue import created_of, was_purged
 from .state import EngineState, PartitionRecord
 
 _decode_partition = msgspec.msgpack.Decoder(PartitionRecord).decode
@@ -285,7 +285,7 @@ def _restore(state: EngineState, batch: TouchedBatch, dead: list[TouchedBatch]) 
         queue = state.by_id.get(part.queue)
         if queue is not None:
             state.wait(queue, batch, part)
-        elif not _dead(state, part):
+        elif not was_purged(part.queue, state.by_created):
             batch.parts[part.first] = part
             state.orphans.setdefault(part.queue, []).append((batch, part))
         else:
@@ -299,13 +299,6 @@ def _restore(state: EngineState, batch: TouchedBatch, dead: list[TouchedBatch]) 
         return
     if len(batch.parts) < len(parts):
         state.changed(batch)
-
-
-def _dead(state: EngineState, part: Part) -> bool:
-    """True if a part's queue was certainly purged after the part was written."""
-    known = state.by_created.get(created_of(part.queue))
-    generation = part.queue & ((1 << GENERATION_BITS) - 1)
-    return known is not None and generation < known.generation
 
 
 def _scan(state: EngineState, kind: bytes, partition: int) -> Iterator[tuple[bytes, bytes]]:

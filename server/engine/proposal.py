@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from weft.errors import Unavailable
 from weft.persistence import layout
 
 from . import head, message_set
@@ -37,7 +38,7 @@ from .convoy_histogram import ConvoyHistogram
 from .head import Head, Part, Proposal
 from .message_id_queue import WHOLE, Handle, IdEntry
 from .partition_clock import advance
-from .queue import QueueState, created_of
+from .queue import QueueState, created_of, was_purged
 
 if TYPE_CHECKING:
     from .state import EngineState
@@ -84,6 +85,10 @@ class Pending:
         return found
 
     @property
+    def name(self) -> tuple[int, int, int]:
+        return self.partition, self.head.producer, self.head.batch
+
+    @property
     def coordinates(self) -> bool:
         """True if this partition decides."""
         return self.proposal.coordinator == self.partition
@@ -95,9 +100,13 @@ class Proposals:
     def __init__(self) -> None:
         #: partition -> token -> proposal.
         self.by_partition: dict[int, dict[int, Pending]] = {}
+        #: (partition, producer, batch) -> proposal.
+        self._by_name: dict[tuple[int, int, int], Pending] = {}
         #: Partitions where a decided proposal may be listed now.
         self.changed: set[int] = set()
         self.convoy = ConvoyHistogram()
+        #: (coordinator, token) of the attempts that operations of this node may still decide.
+        self.attempts: set[tuple[int, int]] = set()
 
     def __bool__(self) -> bool:
         return bool(self.by_partition)
@@ -110,15 +119,13 @@ class Proposals:
         return self.by_partition.get(partition, {}).get(token)
 
     def of_name(self, partition: int, producer: int, batch: int) -> Pending | None:
-        for each in self.by_partition.get(partition, {}).values():
-            if (each.head.producer, each.head.batch) == (producer, batch):
-                return each
-        return None
+        return self._by_name.get((partition, producer, batch))
 
     def add(self, pending: Pending) -> None:
         found = self.by_partition.setdefault(pending.partition, {})
         assert pending.proposal.token not in found, "a token names one proposal of a partition"
         found[pending.proposal.token] = pending
+        self._by_name[pending.name] = pending
         if pending.proposal.decided:
             self.changed.add(pending.partition)
 
@@ -127,7 +134,18 @@ class Proposals:
         del found[pending.proposal.token]
         if not found:
             del self.by_partition[pending.partition]
+        if self._by_name.get(pending.name) is pending:  # without a dedup window a name may repeat
+            del self._by_name[pending.name]
         self.changed.add(pending.partition)
+
+
+def check_not_pending(state: EngineState, partition: int, producer: int, batch: int) -> None:
+    """Raises Unavailable while the partition has another attempt of the multicast undecided, or
+    decided and not known here yet."""
+    other = state.proposals.of_name(partition, producer, batch)
+    if other is not None:
+        other.asked = 0  # ask its coordinator soon
+        raise Unavailable("an earlier attempt of this multicast is not decided yet: retry")
 
 
 def store(state: EngineState, partition: int, new: Head, payload: bytes) -> Pending:
@@ -246,8 +264,9 @@ def _list_part(state: EngineState, batch: TouchedBatch, part: Part) -> None:
     queue = state.by_id.get(part.queue)
     if queue is not None:
         state.wait(queue, batch, part)
-    elif created_of(part.queue) in state.by_created or state.catalogue in state.led:
-        # Purged or deleted since the proposal.
+    elif was_purged(part.queue, state.by_created) or state.catalogue in state.led:
+        # Purged or deleted since the proposal. Another unknown queue may be too new for the
+        # catalogue of this node.
         batch.purged |= message_set.of_range(part.first, part.count)
     else:
         batch.parts[part.first] = part

@@ -136,7 +136,7 @@ def place(
         if queue.buffer is not None:
             queue.buffer.admit(queue.name, queue.settings, queue.ready, request)
     stamp, lsn, queue_id, count = state.stamp(), state.next_lsn(partition), queue.id, request.count
-    due = stamp + request.delay_ms * 1000 if request.delay_ms else 0
+    due = state.now + request.delay_ms * 1000 if request.delay_ms else 0
     new = Head(
         queue_id, request.producer, request.batch, count, len(payload), stamp,
         request.priority, request.dedup_key, [Part(0, count, queue_id, 0, due)],

@@ -9,6 +9,7 @@ window.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -158,3 +159,10 @@ class QueueState:
 
 def created_of(queue_id: int) -> int:
     return queue_id >> GENERATION_BITS
+
+
+def was_purged(queue_id: int, by_created: Mapping[int, QueueState]) -> bool:
+    """True if an unknown queue is an older generation of a known one. Another unknown queue was
+    deleted, or is newer than the catalogue of this node."""
+    known = by_created.get(created_of(queue_id))
+    return known is not None and queue_id < known.id

@@ -93,12 +93,18 @@ class UnfinishedWork:
         """True if the coordinator has decided the multicast before."""
         return ordered_multicast.is_known(self._state, coordinator, queues, producer, batch)
 
+    def start_attempt(self, coordinator: int, token: int) -> None:
+        """An operation is about to ask for the proposals of an attempt."""
+        self._state.proposals.attempts.add((coordinator, token))
+
     def stop_attempt(self, coordinator: int, producer: int, batch: int, token: int) -> None:
         """The attempt is given up; the next one waits until all partitions know."""
+        self._state.proposals.attempts.discard((coordinator, token))
         self._ended[coordinator, producer, batch] = token
 
     def stop_driving(self, coordinator: int, producer: int, batch: int, token: int) -> None:
         """The operation that could decide the multicast has ended."""
+        self._state.proposals.attempts.discard((coordinator, token))
         self._driven.discard((coordinator, producer, batch))
         self._ended.pop((coordinator, producer, batch), None)
         pending = self._state.proposals.find(coordinator, token)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.engine.rig import Asked, Rig
+from weft.dht import placement
 from weft.errors import InvalidArgument
 from weft.proto import wire
 from weft.server.engine.cleanup import STEP
@@ -146,6 +147,21 @@ def test_without_their_origin_they_stay_as_they_are(jobs: Rig) -> None:
     assert (dead.body, dead.lent.reason) == (b"a", "2 deliveries, the last one nacked: why")
     jobs.create("jobs")
     assert jobs.redrive(DEAD) == 1, "the name is what they came from"
+
+
+@pytest.mark.parametrize("kind", ["grouped", "ordered"])
+def test_they_stay_if_their_origin_was_created_again_with_an_order(jobs: Rig, kind: str) -> None:
+    """Without a group, or on several partitions, they have no place in the order."""
+    for number in range(12):
+        jobs.push("jobs", b"%d" % number)
+    fail(jobs)
+    jobs.delete("jobs")
+    jobs.create("jobs", **{kind: True})
+    home = placement.of_text("jobs", 4)
+    back = sum(each.lent.partition == home for each in jobs.peek(DEAD)) if kind == "ordered" else 0
+    assert jobs.redrive(DEAD) == back
+    assert jobs.counts(DEAD) == (12 - back, 0, 0)
+    assert jobs.counts("jobs") == (back, 0, 0)
 
 
 def test_lent_dead_letters_stay_with_who_has_them(jobs: Rig) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.engine.rig import Rig
 from weft.server.engine import engine as engine_module
+from weft.server.engine.partition_clock import advance
 
 
 def test_a_delayed_message_comes_at_its_time(rig: Rig) -> None:
@@ -15,6 +16,14 @@ def test_a_delayed_message_comes_at_its_time(rig: Rig) -> None:
     rig.advance(1)
     message = rig.pop("q")[0]
     assert (message.body, message.deliveries) == (b"a", 1)
+
+
+def test_a_delay_counts_from_the_wall_clock_though_stamps_are_ahead(rig: Rig) -> None:
+    """A multicast has brought a number from a node whose clock is an hour ahead."""
+    advance(rig.engine.state, 0, rig.now + 3_600_000_000)
+    rig.push("q", b"a", delay_ms=1000)
+    rig.advance(1000)
+    assert rig.bodies("q") == [b"a"]
 
 
 def test_it_survives_a_restart_and_a_power_loss(rig: Rig) -> None:

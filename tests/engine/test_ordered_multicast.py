@@ -64,6 +64,8 @@ def propose(
     participants = [placement.of_text(each, PARTITIONS) for each in others]
     coordinator = partition if others else rig.coordinator
     rig.coordinator = coordinator
+    if others:
+        rig.engine.unfinished.start_attempt(partition, token)
     answer = rig.call(
         wire.ProposeMulticast(
             partition, coordinator, token, [rig.queue(queue).id], [[(0, 2)]], 7, batch or token, 2,
