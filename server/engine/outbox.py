@@ -28,7 +28,8 @@ Invariants:
 | an arrival for a message that waits no more | nothing: a failed parent has released it      |
 
 A source that lost its data begins another channel, under another random name; its numbers then
-start again.
+start again. One that continues from an older copy keeps its channel, and passes over the numbers
+that the lost copies may have assigned (`LSNS_LOST`).
 """
 
 from __future__ import annotations

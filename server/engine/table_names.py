@@ -20,6 +20,7 @@ from typing import Final
 import msgspec
 
 from weft import limits
+from weft.errors import InvalidArgument
 from weft.ids import BATCH_BITS, PRODUCER_BITS
 from weft.persistence import table_layout
 
@@ -47,15 +48,25 @@ def has(state: EngineState, partition: int, producer: int, number: int) -> bool:
     return bool(number) and known is not None and producer << BATCH_BITS | number in known
 
 
-def find(state: EngineState, partition: int, producer: int, number: int) -> NamedRecord | None:
-    """The result of an executed write."""
+def find(
+    state: EngineState, partition: int, producer: int, number: int, *, commit: bool = False
+) -> NamedRecord | None:
+    """The result of an executed write, or commit. Raises InvalidArgument if the name was used for
+    the other one: the caller would take it for its own."""
     if not has(state, partition, producer, number):
         return None
     expires = state.table.names[partition][producer << BATCH_BITS | number]
     end = table_layout.name_end(expires, producer, number)
     data = state.overlay.read(state.table.name_starts[partition] + end)
     assert data is not None, "a name in memory has its record in the store"
-    return _decode(data)
+    known = _decode(data)
+    if known.commit is not commit:
+        first, second = ("commit", "table write") if known.commit else ("table write", "commit")
+        raise InvalidArgument(
+            f"the name ({producer}, {number}) is that of an earlier {first}, so this {second} was "
+            "not executed: give each commit and each table write of a producer its own number"
+        )
+    return known
 
 
 def add(state: EngineState, producer: int, number: int, results: Mapping[int, NamedRecord]) -> None:
