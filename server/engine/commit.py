@@ -216,13 +216,12 @@ def _check_writes(state: EngineState, home: int, writes: list[wire.AnyWrite]) ->
     keys: set[str] = set()
     for write in writes:
         key = write.key
-        table_verbs.place(key, state.partitions)
+        partition = table_verbs.place(key, state.partitions)
         table.check_not_own(key)
         if key in keys:
             raise InvalidArgument(f"a commit writes the key {key[:100]!r} twice: write it once")
         keys.add(key)
         table_verbs.writes.by_request[type(write)](write, None, 0)
-        partition = placement.of_text(key, state.partitions)
         if has_condition(write) and partition != home:
             raise InvalidArgument(
                 f"the key {key[:100]!r} is on partition {partition} and the commit is decided on "

@@ -30,6 +30,8 @@ from .table_state import NamedRecord
 
 #: Records removed per round.
 _STEP: Final = 500
+_PRODUCER_MAX: Final = (1 << PRODUCER_BITS) - 1
+_NUMBER_MAX: Final = (1 << BATCH_BITS) - 1
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -38,8 +40,9 @@ _decode = msgspec.msgpack.Decoder(NamedRecord).decode
 
 def check(producer: int, number: int) -> None:
     """Number 0 stands for a write without a name: a caller that never resends it."""
-    limits.check_range("producer", producer, 0, (1 << PRODUCER_BITS) - 1)
-    limits.check_range("number", number, 0, (1 << BATCH_BITS) - 1)
+    if not (0 <= producer <= _PRODUCER_MAX and 0 <= number <= _NUMBER_MAX):
+        limits.check_range("producer", producer, 0, _PRODUCER_MAX)
+        limits.check_range("number", number, 0, _NUMBER_MAX)
 
 
 def has(state: EngineState, partition: int, producer: int, number: int) -> bool:
@@ -84,6 +87,10 @@ def add(state: EngineState, producer: int, number: int, results: Mapping[int, Na
             _drop(state, partition, next(iter(known)))
         known[name] = expires
     end = table_layout.name_end(expires, producer, number)
+    if len(results) == 1:  # the usual single write
+        ((partition, record),) = results.items()
+        state.overlay.put(state.table.name_starts[partition] + end, _encode(record))
+        return
     state.overlay.put_records(
         table_layout.records(
             state.table.name_starts, results, repeat(end), map(_encode, results.values())
