@@ -54,7 +54,7 @@ class KvCore:
         data = _value(value)
         _check_key(key)
         request = wire.Put(key, data, *self._name(), _ttl(ttl_ms), _condition(if_version))
-        answer = await self._session.ask(request, wire.KeyWritten, timeout_ms)
+        answer = await self._session.ask(request, wire.KeyWritten, self._limit(timeout_ms))
         if not answer.done:
             raise _mismatch(key, if_version, answer.version)
         return answer.version
@@ -86,7 +86,7 @@ class KvCore:
         if if_version is not None:
             arguments.check_integer("if_version", if_version, 1, limits.NUMBER_MAX)
         request = wire.RemoveKey(key, *self._name(), _condition(if_version))
-        answer = await self._session.ask(request, wire.KeyWritten, timeout_ms)
+        answer = await self._session.ask(request, wire.KeyWritten, self._limit(timeout_ms))
         if not answer.done and if_version is not None:
             raise _mismatch(key, if_version, answer.version)
         return answer.done
@@ -101,7 +101,7 @@ class KvCore:
         data = _value(value)
         _check_key(key)
         request = wire.AppendKey(key, data, *self._name())
-        return (await self._session.ask(request, wire.KeyWritten, timeout_ms)).size
+        return (await self._session.ask(request, wire.KeyWritten, self._limit(timeout_ms))).size
 
     async def compare_and_swap(
         self, key: str, old: Body | None, new: Body | None, *, timeout_ms: int | None = None
@@ -116,7 +116,7 @@ class KvCore:
         after = None if new is None else _value(new, "new")
         _check_key(key)
         request = wire.SwapKey(key, before, after, *self._name())
-        answer = await self._session.ask(request, wire.Swapped, timeout_ms)
+        answer = await self._session.ask(request, wire.Swapped, self._limit(timeout_ms))
         return Swap(answer.swapped, answer.current, answer.version)
 
     async def insert_many(
@@ -145,7 +145,7 @@ class KvCore:
             some = [values[position] for position in positions]
             return wire.InsertMany(numbers, _some(keys, positions), some, *name, ttl)
 
-        await self._by_node(keys, request_of, wire.KeysWritten, timeout_ms)
+        await self._by_node(keys, request_of, wire.KeysWritten, self._limit(timeout_ms))
 
     async def lookup_many(
         self, keys: Iterable[str], *, timeout_ms: int | None = None
@@ -185,7 +185,7 @@ class KvCore:
         def request_of(positions: Sequence[int] | None, numbers: list[int]) -> wire.RemoveMany:
             return wire.RemoveMany(numbers, _some(distinct, positions), *name)
 
-        ends = await self._by_node(distinct, request_of, wire.KeysWritten, timeout_ms)
+        ends = await self._by_node(distinct, request_of, wire.KeysWritten, self._limit(timeout_ms))
         return sum(sum(answer.done) for _, answer in ends)
 
     async def scan(
@@ -249,6 +249,10 @@ class KvCore:
     ) -> list[tuple[Sequence[int], A]]:
         router, deadline = self._session.router, self._session.deadline(timeout_ms)
         return await kv_batch.ask_by_node(router, keys, request_of, expected, deadline)
+
+    def _limit(self, timeout_ms: int | None) -> int:
+        """The timeout of a write with a name."""
+        return self._session.named_timeout_ms(timeout_ms)
 
     def _name(self) -> tuple[int, int]:
         """The name of a new write: a resend has the same name."""

@@ -14,6 +14,8 @@ import xxhash
 
 from weft.ids import partition_of
 
+_hash = xxhash.xxh3_64_intdigest
+
 #: Partitions of a new cluster. Fixed for the cluster's life.
 PARTITIONS = 256
 
@@ -34,10 +36,15 @@ def of_text(text: str, partitions: int) -> int:
 
     The queue is no part of a group's hash: a dead letter stays on the partition of its group.
     """
-    return xxhash.xxh3_64_intdigest(text.encode()) % partitions
+    return of_raw(text.encode(), partitions)
+
+
+def of_raw(raw: bytes, partitions: int) -> int:
+    """As `of_text` for an encoded text."""
+    return _hash(raw) % partitions
 
 
 def of_keys(keys: Iterable[bytes], partitions: int) -> list[int]:
     """As `of_text` for many encoded table keys."""
-    hashed = xxhash.xxh3_64_intdigest
+    hashed = _hash
     return [hashed(key) % partitions for key in keys]

@@ -14,7 +14,6 @@ from typing import Final, NamedTuple
 
 from weft import limits
 from weft.errors import TooLarge
-from weft.persistence import table_layout
 from weft.proto import wire
 from weft.proto.handlers import Handlers
 
@@ -33,10 +32,12 @@ class TableResult(NamedTuple):
 transforms: Final = Handlers[Callable[..., TableResult]]()
 
 
-def place(key: str, partitions: int) -> bytes:
-    """The store key for a table key. Raises InvalidArgument if the key is empty or too long."""
-    limits.check_range("key bytes", len(key.encode()), 1, limits.TABLE_KEY_BYTES_MAX)
-    return table_layout.key(placement.of_text(key, partitions), key)
+def place(key: str, partitions: int) -> int:
+    """The partition of a table key. Raises InvalidArgument if the key is empty or too long."""
+    raw = key.encode()
+    if not 0 < len(raw) <= limits.TABLE_KEY_BYTES_MAX:
+        limits.check_range("key bytes", len(raw), 1, limits.TABLE_KEY_BYTES_MAX)
+    return placement.of_raw(raw, partitions)
 
 
 @transforms(wire.Insert)
@@ -86,8 +87,11 @@ writes: Final = Handlers[Callable[..., WriteDecision]]()
 @writes(wire.Put)
 def put(request: wire.Put, current: bytes | None, version: int) -> WriteDecision:
     _check_value(request.value)
+    if request.ttl_ms:
+        limits.check_range("ttl_ms", request.ttl_ms, 0, limits.TABLE_TTL_MS_MAX)
+    if request.if_version == -1:
+        return WriteDecision(True, request.value)
     _check_condition(request.if_version)
-    limits.check_range("ttl_ms", request.ttl_ms, 0, limits.TABLE_TTL_MS_MAX)
     return WriteDecision(_holds(request.if_version, current, version), request.value)
 
 

@@ -5,7 +5,8 @@ output for each message, and the number of messages, appended to a key. At the e
 must be in the output exactly once, by distinct ids, and the numbers under the keys must add up to
 all messages: both would show an effect that was lost or happened twice.
 
-``python -m tests.transform_load SERVER...`` is one worker.
+``python -m tests.transform_load SERVER...`` is one worker; other workers are Node.js programs that
+use gRPC (`tests.node_packages`). A worker that ends before it is killed has failed.
 """
 
 from __future__ import annotations
@@ -20,12 +21,15 @@ from threading import Event, Thread
 from typing import Final
 
 import weft
+from tests import node_packages
 from weft.limits import DAY_MS
 
 INTAKE: Final = "intake"
 OUTLET: Final = "outlet"
 LEASE_MS: Final = 4_000
 _KEYS: Final = [f"transformed/{number}" for number in range(8)]
+#: The key of all Node.js workers.
+_NODE_JS_KEY: Final = f"transformed/{OUTLET}"
 _WORKERS: Final = 3
 _BATCH: Final = 50
 #: Between two pushes: the load shall last for as long as the faults.
@@ -57,8 +61,14 @@ def work(servers: Sequence[str]) -> None:
 class Workers:
     """Worker processes, killed with SIGKILL after a short life and replaced."""
 
-    def __init__(self, servers: list[str], rng: random.Random) -> None:
-        self._servers, self._rng = servers, rng
+    def __init__(self, servers: list[str], rng: random.Random, *, node_js: bool) -> None:
+        self._rng, self._environment = rng, dict[str, str](os.environ)
+        self._command = [sys.executable, "-m", "tests.transform_load", *servers]
+        if node_js:
+            self._environment = node_packages.environment()
+            self._command = node_packages.transform(servers, INTAKE, OUTLET)
+        #: Exit codes of workers that ended by themselves.
+        self.failed: list[int] = []
         self._over = Event()
         self.kills = 0
         self._threads = [Thread(target=self._run) for _ in range(_WORKERS)]
@@ -67,9 +77,10 @@ class Workers:
 
     def _run(self) -> None:
         while not self._over.is_set():
-            command = [sys.executable, "-m", "tests.transform_load", *self._servers]
-            with subprocess.Popen(command) as process:
+            with subprocess.Popen(self._command, env=self._environment) as process:
                 ended = self._over.wait(self._rng.uniform(*_LIFE_S))
+                if (code := process.poll()) is not None:
+                    self.failed.append(code)
                 self.kills += not ended
                 process.kill()
 
@@ -80,7 +91,12 @@ class Workers:
 
 
 def run(
-    servers: list[str], messages: int, rng: random.Random, disturb: Callable[[], object]
+    servers: list[str],
+    messages: int,
+    rng: random.Random,
+    disturb: Callable[[], object],
+    *,
+    node_js: bool = False,
 ) -> tuple[dict[str, int], list[str]]:
     """The load while `disturb` runs, and of at least so many messages, then the drain; returns
     counts and violations."""
@@ -91,7 +107,7 @@ def run(
             client.create_queue(name, lease_ms=LEASE_MS, dedup_window_ms=DAY_MS)
         pushing = Thread(target=_push, args=(client.queue(INTAKE), messages, ended, pushed))
         pushing.start()
-        workers = Workers(servers, rng)
+        workers = Workers(servers, rng, node_js=node_js)
         try:
             disturb()
             ended.set()
@@ -111,6 +127,7 @@ def run(
     twice = [f"message {body.decode()}: {len(found)} ids" for body, found in ids.items()
              if len(found) > 1]  # fmt: skip
     violations = [f"lost: {each}" for each in lost] + [f"twice: {each}" for each in twice]
+    violations += [f"a worker ended with exit code {code}" for code in workers.failed]
     if appended != messages:
         violations.append(f"the table counts {appended} messages of {messages}")
     return counts, violations
@@ -133,7 +150,7 @@ def _left(queue: weft.Queue) -> int:
 
 
 def _appended(client: weft.Client) -> int:
-    values = client.kv.lookup_many(_KEYS).values()
+    values = client.kv.lookup_many([*_KEYS, _NODE_JS_KEY]).values()
     return sum(sum(map(int, filter(None, value.split(b",")))) for value in values)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -27,12 +28,16 @@ class System:
     open: Callable[[Address], Any]
     #: Debian package and program, if it is a peer.
     program: tuple[str, str] | None = None
+    #: The Python package of its client, beyond those of Weft.
+    library: str = ""
 
     def install(self, *, may_fetch: bool) -> None:
-        """Raises `fetch.Missing` unless the program is there."""
+        """Raises `fetch.Missing` unless the program and the client library are there."""
         if self.program is not None:
             name, package = self.program
             fetch.program(name, package, fetch=may_fetch)
+        if self.library and importlib.util.find_spec(self.library) is None:
+            raise fetch.Missing(f"{self.library} is not installed (pip install -e '.[bench]')")
 
 
 @asynccontextmanager
@@ -66,8 +71,10 @@ ALL: Final = (
     System("weft", WeftDisk, "fsynced", _weft),
     System("weft-os", WeftOs, "in the page cache", _weft),
     System("weft-3", WeftCluster, "fsynced on two of three nodes", _weft),
-    System("redis-always", RedisAlways, "fsynced", _redis, _REDIS),
-    System("redis-everysec", RedisEverySecond, "fsynced within a second", _redis, _REDIS),
+    System("redis-always", RedisAlways, "fsynced", _redis, _REDIS, "hiredis"),
+    System(
+        "redis-everysec", RedisEverySecond, "fsynced within a second", _redis, _REDIS, "hiredis"
+    ),
     System("etcd", EtcdServer, "fsynced", _etcd, _ETCD),
     System("etcd-3", EtcdCluster, "fsynced on two of three nodes", _etcd, _ETCD),
 )

@@ -24,6 +24,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 
+from weft import limits
 from weft.client import arguments
 from weft.client.transaction.home_numbers import HomeNumbers
 from weft.client.transport.link import Answered, Asked, Link
@@ -51,6 +52,9 @@ from .router import Router
 TIMEOUT_MS: Final = 30_000
 PAUSE_S: Final = 0.02
 PAUSE_S_MAX: Final = 1.0
+#: A node forgets the name of a table write or of a commit `TABLE_NAME_MS` after it was executed. An
+#: attempt so long after the first one is the last: the rest is for its way.
+RESEND_MS_MAX: Final = limits.TABLE_NAME_MS * 4 // 5
 
 #: These errors mean that the request was not executed. After any other transient failure the
 #: outcome is unknown.
@@ -93,6 +97,13 @@ class ClientSession:
         else:
             arguments.check_timeout(timeout_ms)
         return time.monotonic() + (timeout_ms + wait_ms) / 1000
+
+    def named_timeout_ms(self, timeout_ms: int | None) -> int:
+        """The timeout of a named write: a later attempt could be executed as another write."""
+        if timeout_ms is None:
+            return min(self.timeout_ms, RESEND_MS_MAX)
+        arguments.check_timeout(timeout_ms)
+        return min(timeout_ms, RESEND_MS_MAX)
 
     def learn_place(self, queue: str, chosen: int, stored: int) -> None:
         """Learns from an answered push whether a queue is ordered, so that the next push goes to

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from weft.errors import Busy, Unavailable, WeftError
+from weft.errors import Busy, LeaseLost, Unavailable, WeftError
 from weft.proto import wire
 
 from .effects import TransactionEffects
@@ -33,16 +33,21 @@ class AsyncTransaction(TransactionEffects):
         Raises LeaseLost if a message is no longer leased, and VersionMismatch if a condition does
         not hold; then nothing has changed. After Unavailable the commit may or may not have been
         executed, and after QueueFull, StorageFull and Overloaded it was not: call `commit` again,
-        which executes it once.
+        which executes it once. Without messages that is possible for 4 minutes after the first
+        attempt, then UsageError is raised; with messages, LeaseLost has `in_doubt` set after that.
         """
         request = self._prepared()
         if request is None:
             self._committed(None, None)
             return
+        timeout_ms = self._timeout_ms(timeout_ms)
         try:
             answer = await self._session.ask(request, wire.Committed, timeout_ms)
         except (Busy, Unavailable):
             raise  # the same request may be sent again
+        except LeaseLost as error:
+            self._ended = "refused"
+            raise self._lease_lost(error) from None
         except WeftError:
             self._ended = "refused"
             raise
@@ -59,7 +64,7 @@ class AsyncTransaction(TransactionEffects):
     ) -> None:
         if self._ended:
             return
-        if kind is not None:
-            self._ended = "aborted"
-        else:
+        if kind is None:
             await self.commit()
+        elif self._request is None:  # else a commit in the block had no answer: it may be repeated
+            self._ended = "aborted"

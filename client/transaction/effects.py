@@ -7,6 +7,7 @@ push, else of the first key.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -28,8 +29,8 @@ from weft.client.producer.batch import (
     check_one,
     measured,
 )
-from weft.client.routing.session import ClientSession
-from weft.errors import InvalidArgument, TooLarge, UsageError
+from weft.client.routing.session import RESEND_MS_MAX, ClientSession
+from weft.errors import InvalidArgument, LeaseLost, TooLarge, UsageError
 from weft.ids import MessageId, partition_of
 from weft.proto import wire
 
@@ -101,6 +102,8 @@ class TransactionEffects:
         self._keys: set[str] = set()
         self._size = 0
         self._request: wire.Commit | None = None
+        #: The time of the first attempt.
+        self._sent_at = 0.0
         self._ended = ""
         #: After the commit, the first id and the messages of each push.
         self._pushed: list[tuple[MessageId, int]] = []
@@ -254,7 +257,37 @@ class TransactionEffects:
         some = self._claims or self._pushes or self._writes or self._arrivals or self._waiting
         if self._request is None and some:
             self._request = self._build()
+            self._sent_at = time.monotonic()
         return self._request
+
+    def _timeout_ms(self, timeout_ms: int | None) -> int | None:
+        """The timeout of an attempt. Raises UsageError if it could repeat the effects of an earlier
+        one: the name is forgotten, and no lease shows that the commit was executed."""
+        if self._claims:
+            return timeout_ms
+        left_ms = RESEND_MS_MAX - self._age_ms()
+        if left_ms <= 0:
+            raise UsageError(
+                f"the transaction was first sent more than {RESEND_MS_MAX // 1000} s ago, and the "
+                "nodes forget commits: it may or may not have been done. Look for its effects, "
+                "and start another one"
+            )
+        return min(left_ms, self._session.named_timeout_ms(timeout_ms))
+
+    def _lease_lost(self, error: LeaseLost) -> LeaseLost:
+        """The error of an attempt; the node may have forgotten that it executed an earlier one."""
+        if self._age_ms() < RESEND_MS_MAX:
+            return error
+        return LeaseLost(
+            f"the lease of a message of the commit is lost. An attempt more than "
+            f"{RESEND_MS_MAX // 1000} s ago may have been executed; if not, the messages are "
+            "delivered again",
+            in_doubt=True,
+        )
+
+    def _age_ms(self) -> int:
+        """The time since the first attempt."""
+        return int((time.monotonic() - self._sent_at) * 1000)
 
     def _build(self) -> wire.Commit:
         session = self._session

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from weft.client.routing.session import ClientSession, ask_all
 from weft.client.transport.link import Asked
-from weft.errors import WeftError
+from weft.errors import LeaseLost, WeftError
 from weft.proto import wire
 
 from .effects import TransactionEffects
@@ -38,6 +38,8 @@ async def commit_all(
     for (position, request), answer in zip(sent, answers, strict=True):
         if isinstance(answer, wire.Committed):
             transactions[position]._committed(request, answer)
+        elif isinstance(answer, LeaseLost):
+            ends[position] = transactions[position]._lease_lost(answer)
         elif isinstance(answer, WeftError):
             ends[position] = answer
         else:

@@ -12,8 +12,9 @@ One operation per source repeats three steps until the outbox is empty:
 |         | which have effects and marks together, are committed                                |
 | close   | the deliveries that were taken leave the outbox                                     |
 
-A destination that cannot take them (no primary, a full disk) is asked again after a pause. After a
-failure its node is asked for each destination separately, so that one does not block the others.
+A destination *refuses* while it has no live primary, or no room on its disk. It is left out of the
+next pages, and asked again after a pause, so that it does not block the others; for the same reason
+its node is asked for each destination separately after a failure.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from weft.proto import wire
 from weft.server.engine.engine import Engine
 
 from .cluster_host import ClusterHost
-from .operation import Operation, Pause, Question, Said, Step
+from .operation import SILENT, Operation, Pause, Question, Said, Step
 
-#: The pause after a destination did not take its deliveries.
+#: The time after which a destination that refused is asked again.
 RETRY_US: Final = 100_000
 #: The operations of this node that deliver at once; other sources wait for their turn.
 SOURCES_MAX: Final = 64
@@ -61,23 +62,30 @@ class OutboxDelivery:
 
     def _deliver(self, source: int) -> Operation:
         host, effects = self._host, self._effects
+        refusing, again_at = set[int](), 0
         try:
             while effects.owes(source):
+                if host.now >= again_at:
+                    refusing.clear()
+                effects.set_refusing(source, refusing)
                 ((said, _),) = yield [Question(host.node, wire.ReadOutbox(source))]
-                done = isinstance(said, wire.Outbox) and (yield from self._send(source, said))
-                if not done:
+                if not isinstance(said, wire.Outbox):
                     yield Pause(RETRY_US)
+                elif not said.partitions:  # all that is left refuses
+                    yield Pause(max(1, again_at - host.now))
+                elif refused := (yield from self._send(source, said)):
+                    again_at = again_at if refusing else host.now + RETRY_US
+                    refusing |= refused
             return wire.Done(), ()
         finally:
             self._busy.discard(source)
 
-    def _send(self, source: int, page: wire.Outbox) -> Generator[Step, list[Said], bool]:
-        """Sends one page; True if every destination has taken its part."""
-        left = list(range(len(page.partitions)))
+    def _send(self, source: int, page: wire.Outbox) -> Generator[Step, list[Said], set[int]]:
+        """Sends one page; returns the destinations that have not taken their part."""
+        left, silent = list(range(len(page.partitions))), list[int]()
         for together in (True, False):
-            groups = self._groups(page, left, together=together)
-            if not groups:
-                break
+            groups, dead = self._groups(page, left, together=together)
+            silent += dead
             said = yield [
                 Question(node, _request(source, page, positions)) for node, positions in groups
             ]
@@ -87,20 +95,29 @@ class OutboxDelivery:
                     for position, number in zip(positions, answer.numbers, strict=True):
                         destination = page.partitions[position]
                         self._effects.close(source, page.channel, destination, number)
-                else:
+                elif together and len(positions) > 1 and answer != SILENT:
                     left += positions
-        return not left
+                else:
+                    silent += positions
+            if not left:
+                break
+        return {page.partitions[position] for position in silent}
 
     def _groups(
         self, page: wire.Outbox, positions: list[int], *, together: bool
-    ) -> list[tuple[str, list[int]]]:
-        """The positions to ask each node for; on their own if not `together`."""
+    ) -> tuple[list[tuple[str, list[int]]], list[int]]:
+        """The positions to ask each live node for, on their own if not `together`; and those
+        without a live primary."""
         view = self._host.view
         groups: dict[tuple[str, int], list[int]] = {}
+        dead: list[int] = []
         for position in positions:
             node = view.places[page.partitions[position]].primary
-            groups.setdefault((node, -1 if together else position), []).append(position)
-        return [(node, found) for (node, _), found in groups.items()]
+            if self._host.alive(node):
+                groups.setdefault((node, -1 if together else position), []).append(position)
+            else:
+                dead.append(position)
+        return [(node, found) for (node, _), found in groups.items()], dead
 
 
 def _request(source: int, page: wire.Outbox, positions: list[int]) -> wire.Deliver:

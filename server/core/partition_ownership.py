@@ -124,7 +124,7 @@ class PartitionOwnership:
             return False
         if core.catalogue in new:
             self._engine.load_queues()
-        self._engine.adopt(new)
+        self._engine.adopt(new, len(core.view.lost))
         self._owned.update({number: core.replicas[number].ownership_generation for number in new})
         return True
 

@@ -78,10 +78,12 @@ ENGINE_ALONE: Final = frozenset(
 )
 #: A caller, its request, the payload, and the caller's identity, which the node core ignores.
 ClientRequest = tuple[object, wire.AnyRequest, Sequence[bytes], object]
-#: Requests that touch nothing but queues of the engine, and leave no work to other parts.
+#: Requests that touch nothing but queues and rows of the engine, and leave no work to other parts.
 SHORT_ROUND: Final = ENGINE_ALONE & {
     wire.Push, wire.Multicast, wire.PushTopic, wire.Pop, wire.Ack, wire.Nack, wire.Extend,
     wire.Peek, wire.Commit, wire.Move,
+    wire.Put, wire.RemoveKey, wire.AppendKey, wire.SwapKey, wire.Lookup,
+    wire.InsertMany, wire.LookupMany, wire.RemoveMany,
 }  # fmt: skip
 _NOT_YET: Final = wire.Failure("UNAVAILABLE", "this node is in no cluster: ask another", True)
 

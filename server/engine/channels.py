@@ -32,6 +32,8 @@ class SourceOutbox:
         self.deliveries: dict[int, dict[int, OutboxEntry]] = {}
         #: The last number that a destination is known to have taken.
         self.taken: dict[int, int] = {}
+        #: Destinations that cannot take deliveries now; pages leave them out.
+        self.refusing: set[int] = set()
         self.count = self.bytes = 0
 
     def enter(self, destination: int, number: int, delivery: OutboxEntry) -> None:

@@ -66,10 +66,9 @@ def commit(state: EngineState, request: wire.Commit, to: object) -> None:
     table_names.check(request.producer, request.number)
     if not request.number:
         raise InvalidArgument("a commit has a number of at least 1")
-    known = table_names.find(state, home, request.producer, request.number)
+    known = table_names.find(state, home, request.producer, request.number, commit=True)
     if known is not None:  # the first attempt may be uncommitted: the answer waits for the commit
-        answer = wire.Committed(True, known.places) if known.done else _mismatch("")
-        state.answer(to, answer, (), {home})
+        state.answer(to, _repeated(request, known), (), {home})
         return
     _check_size(request)
     pushes = [_planned(state, each) for each in request.pushes]
@@ -83,7 +82,7 @@ def commit(state: EngineState, request: wire.Commit, to: object) -> None:
     writes, failed = _decided(state, home, request.writes)
     if failed is not None:
         state.barriers.add(home)
-        record = NamedRecord(0, done=False)
+        record = NamedRecord(0, done=False, commit=True)
         table_names.add(state, request.producer, request.number, {home: record})
         state.answer(to, _mismatch(failed), (), {home})
         return
@@ -119,9 +118,22 @@ def commit(state: EngineState, request: wire.Commit, to: object) -> None:
     if elsewhere:
         outbox.add(state, home, elsewhere)
     places = [planned.partition for planned in pushes]
-    record = NamedRecord(0, places=places)
+    record = NamedRecord(0, places=places, commit=True)
     table_names.add(state, request.producer, request.number, {home: record})
     state.answer(to, wire.Committed(False, places), (), touched)
+
+
+def _repeated(request: wire.Commit, known: NamedRecord) -> wire.AnyAnswer:
+    """The answer of a commit that was decided before."""
+    if not known.done:
+        return _mismatch("")
+    if len(known.places) != len(request.pushes):
+        raise InvalidArgument(
+            f"the name ({request.producer}, {request.number}) is that of an earlier commit with "
+            f"{len(known.places)} batches, so this one with {len(request.pushes)} was not "
+            "executed: repeat a commit unchanged, and give another one another number"
+        )
+    return wire.Committed(True, known.places)
 
 
 def arrivals_of(request: wire.Commit) -> list[wire.Arrival]:
@@ -204,13 +216,12 @@ def _check_writes(state: EngineState, home: int, writes: list[wire.AnyWrite]) ->
     keys: set[str] = set()
     for write in writes:
         key = write.key
-        table_verbs.place(key, state.partitions)
+        partition = table_verbs.place(key, state.partitions)
         table.check_not_own(key)
         if key in keys:
             raise InvalidArgument(f"a commit writes the key {key[:100]!r} twice: write it once")
         keys.add(key)
         table_verbs.writes.by_request[type(write)](write, None, 0)
-        partition = placement.of_text(key, state.partitions)
         if has_condition(write) and partition != home:
             raise InvalidArgument(
                 f"the key {key[:100]!r} is on partition {partition} and the commit is decided on "

@@ -44,6 +44,11 @@ class CommitEffects:
     def owes(self, source: int) -> bool:
         return outbox.owes(self._state, source)
 
+    def set_refusing(self, source: int, destinations: Iterable[int]) -> None:
+        """The destinations that cannot take deliveries now: the next pages leave them out."""
+        if source in self._channels.outboxes:
+            self._channels.outboxes[source].refusing = set(destinations)
+
     def close(self, source: int, channel: int, destination: int, number: int) -> None:
         """Deletes the deliveries that a destination has taken."""
         outbox.close(self._state, source, channel, destination, number)

@@ -150,9 +150,10 @@ class Engine:
         """Applies a catalogue record changed by another node."""
         catalogue.learn(self.state, key, record)
 
-    def adopt(self, partitions: set[int]) -> None:
-        """Reads the state of newly led partitions from the store."""
-        adopt(self.state, partitions)
+    def adopt(self, partitions: set[int], losses: int = 0) -> None:
+        """Reads the state of newly led partitions from the store; `losses` counts the disks of the
+        cluster that were lost for good."""
+        adopt(self.state, partitions, losses)
 
     def abandon(self, partitions: set[int]) -> None:
         """Discards the in-memory state of partitions which this node no longer leads."""

@@ -28,7 +28,8 @@ Invariants:
 | an arrival for a message that waits no more | nothing: a failed parent has released it      |
 
 A source that lost its data begins another channel, under another random name; its numbers then
-start again.
+start again. One that continues from an older copy keeps its channel, and passes over the numbers
+that the lost copies may have assigned (`LSNS_LOST`).
 """
 
 from __future__ import annotations
@@ -148,7 +149,11 @@ def has_token(state: EngineState, source: int, token: int) -> bool:
 
 @handles(wire.ReadOutbox)
 def read_outbox(state: EngineState, request: wire.ReadOutbox, to: object) -> None:
-    """Answers with the first deliveries; the answer waits until they are committed."""
+    """Answers with the first deliveries; the answer waits until they are committed.
+
+    A page leaves out destinations that refuse, and the destinations of a page come last in the next
+    one: else the deliveries for a partition without a primary could fill every page.
+    """
     source = request.partition
     outbox = state.channels.outboxes.get(source)
     if outbox is None or not outbox.deliveries:
@@ -159,7 +164,10 @@ def read_outbox(state: EngineState, request: wire.ReadOutbox, to: object) -> Non
     entries: list[list[tuple[int, bytes]]] = []
     queues: list[list[int]] = []
     destinations: list[int] = []
-    for destination, waiting in outbox.deliveries.items():
+    for destination in [each for each in outbox.deliveries if each not in outbox.refusing]:
+        if size <= 0 or count <= 0:
+            break
+        waiting = outbox.deliveries[destination] = outbox.deliveries.pop(destination)
         page: list[tuple[int, bytes]] = []
         named: set[int] = set()
         for number, delivery in waiting.items():
@@ -171,11 +179,10 @@ def read_outbox(state: EngineState, request: wire.ReadOutbox, to: object) -> Non
             named |= delivery.queues
             size -= delivery.size
             count -= 1
-        if page:
-            destinations.append(destination)
-            after.append(outbox.taken.get(destination, 0))
-            entries.append(page)
-            queues.append(sorted(named))
+        destinations.append(destination)
+        after.append(outbox.taken.get(destination, 0))
+        entries.append(page)
+        queues.append(sorted(named))
     answer = wire.Outbox(outbox.channel, destinations, after, entries, queues)
     state.answer(to, answer, (), {source})
 

@@ -45,7 +45,7 @@ from .message_id_queue import (
 )
 from .push import admit, admit_all, admit_copies
 from .queue import created_of, was_purged
-from .state import EngineState, PartitionRecord
+from .state import LSNS_LOST, EngineState, PartitionRecord
 
 _decode_partition = msgspec.msgpack.Decoder(PartitionRecord).decode
 _decode_first = msgspec.msgpack.Decoder(First).decode
@@ -70,13 +70,16 @@ def count_messages(
     return dict(messages), batches
 
 
-def adopt(state: EngineState, partitions: set[int]) -> None:
+def adopt(state: EngineState, partitions: set[int], losses: int = 0) -> None:
+    """`losses`: the disks of the cluster that were lost for good."""
     state.led |= partitions
+    state.losses = losses
     gathered = _Found()
     for partition in sorted(partitions - {state.catalogue}):
         record = state.overlay.read(layout.partition(partition))
         own = _decode_partition(record) if record is not None else PartitionRecord(1, 0)
-        state.lsns[partition] = state.lsns_aside[partition] = own.lsn
+        lsn = own.lsn + LSNS_LOST if own.losses <= losses else own.lsn
+        state.lsns[partition] = state.lsns_aside[partition] = lsn
         state.clocks.load(partition, own.clock)
         state.last_stamp = max(state.last_stamp, own.clock)
         _dedup(state, partition)

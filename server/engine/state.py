@@ -48,6 +48,10 @@ _RECENT_MAX: Final = 8192
 #: Lsns reserved by one write of the partition's record; pushes using a reserved lsn do not write
 #: the record. A new primary of the partition continues after the last reserved lsn.
 LSNS_AHEAD: Final = 1024
+#: Lsns passed over when disks were lost since the partition's record was written: the partition may
+#: continue from an older copy, and an lsn of the lost ones must not be assigned again. Else the
+#: partitions that have taken its deliveries would take new ones for those (``outbox``).
+LSNS_LOST: Final = 1 << 34
 #: Batches cached as columns: one per consumer popping a batch in small parts.
 _COLUMNS_MAX: Final = 16
 #: Makes a named tuple without the call of its own constructor.
@@ -67,9 +71,10 @@ class Answered(NamedTuple):
 
 
 class PartitionRecord(msgspec.Struct, array_like=True, frozen=True):
-    """A partition's own state: no lsn above `lsn` was assigned. (`epoch` is unused.)"""
+    """A partition's own state: no lsn above `lsn` was assigned."""
 
-    epoch: int
+    #: One more than the disks that the cluster had lost for good (``dht.data_loss_recovery``).
+    losses: int
     lsn: int
     #: No timestamp or sequence number of a multicast was above this one (``partition_clock``).
     clock: int = 0
@@ -142,6 +147,8 @@ class EngineState:
         self.led: set[int] = set()
         self.lsns = [0] * partitions
         self.lsns_aside = [0] * partitions  # the last lsn reserved by each partition's record
+        #: The disks lost for good, as known at the last adoption.
+        self.losses = 0
         self.clocks = PartitionClocks(partitions)
         self.queues: dict[str, QueueState] = {}
         self.cluster_part = ClusterPart(self)
@@ -371,7 +378,7 @@ class EngineState:
             last = self.lsns_aside[partition] = self.lsns[partition] + LSNS_AHEAD - 1
             # Zero without a multicast to several partitions: most partitions have no clock.
             clock = self.clocks.reserve(partition) if self.clocks.values[partition] else 0
-            record = PartitionRecord(1, last, clock)
+            record = PartitionRecord(1 + self.losses, last, clock)
             self.overlay.put(layout.partition(partition), msgspec.msgpack.encode(record))
         self.grown.clear()
 

@@ -22,8 +22,7 @@ _FOUND_BYTES_MAX: Final = 4 * limits.KIB
 def table(state: EngineState, request: Any, to: object) -> None:
     """A verb of version 0.1.0. A key without a version stays without one: see ``table_rows``."""
     key: str = request.key
-    table_verbs.place(key, state.partitions)
-    partition = placement.of_text(key, state.partitions)
+    partition = table_verbs.place(key, state.partitions)
     row = table_rows.find(state, partition, key)
     transform = table_verbs.transforms.by_request[type(request)]
     outcome = transform(request, None if row is None else row.value)
@@ -46,10 +45,9 @@ def table(state: EngineState, request: Any, to: object) -> None:
 def write(state: EngineState, request: Any, to: object) -> None:
     """A named write: executed once, whatever the number of its attempts."""
     key: str = request.key
-    table_verbs.place(key, state.partitions)
+    partition = table_verbs.place(key, state.partitions)
     check_not_own(key)
     table_names.check(request.producer, request.number)
-    partition = placement.of_text(key, state.partitions)
     known = table_names.find(state, partition, request.producer, request.number)
     if known is not None:  # the first attempt may be uncommitted: the answer waits for the commit
         state.answer(to, _repeated(state, request, known), (), {partition})

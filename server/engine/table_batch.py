@@ -201,4 +201,7 @@ def _placed(
         return numbers, set()
     producer, number = request.producer, request.number
     table_names.check(producer, number)
-    return numbers, {each for each in distinct if table_names.has(state, each, producer, number)}
+    done = {each for each in distinct if table_names.has(state, each, producer, number)}
+    for each in done:
+        table_names.find(state, each, producer, number)
+    return numbers, done

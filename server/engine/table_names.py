@@ -20,6 +20,7 @@ from typing import Final
 import msgspec
 
 from weft import limits
+from weft.errors import InvalidArgument
 from weft.ids import BATCH_BITS, PRODUCER_BITS
 from weft.persistence import table_layout
 
@@ -29,6 +30,8 @@ from .table_state import NamedRecord
 
 #: Records removed per round.
 _STEP: Final = 500
+_PRODUCER_MAX: Final = (1 << PRODUCER_BITS) - 1
+_NUMBER_MAX: Final = (1 << BATCH_BITS) - 1
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -37,8 +40,9 @@ _decode = msgspec.msgpack.Decoder(NamedRecord).decode
 
 def check(producer: int, number: int) -> None:
     """Number 0 stands for a write without a name: a caller that never resends it."""
-    limits.check_range("producer", producer, 0, (1 << PRODUCER_BITS) - 1)
-    limits.check_range("number", number, 0, (1 << BATCH_BITS) - 1)
+    if not (0 <= producer <= _PRODUCER_MAX and 0 <= number <= _NUMBER_MAX):
+        limits.check_range("producer", producer, 0, _PRODUCER_MAX)
+        limits.check_range("number", number, 0, _NUMBER_MAX)
 
 
 def has(state: EngineState, partition: int, producer: int, number: int) -> bool:
@@ -47,15 +51,25 @@ def has(state: EngineState, partition: int, producer: int, number: int) -> bool:
     return bool(number) and known is not None and producer << BATCH_BITS | number in known
 
 
-def find(state: EngineState, partition: int, producer: int, number: int) -> NamedRecord | None:
-    """The result of an executed write."""
+def find(
+    state: EngineState, partition: int, producer: int, number: int, *, commit: bool = False
+) -> NamedRecord | None:
+    """The result of an executed write, or commit. Raises InvalidArgument if the name was used for
+    the other one: the caller would take it for its own."""
     if not has(state, partition, producer, number):
         return None
     expires = state.table.names[partition][producer << BATCH_BITS | number]
     end = table_layout.name_end(expires, producer, number)
     data = state.overlay.read(state.table.name_starts[partition] + end)
     assert data is not None, "a name in memory has its record in the store"
-    return _decode(data)
+    known = _decode(data)
+    if known.commit is not commit:
+        first, second = ("commit", "table write") if known.commit else ("table write", "commit")
+        raise InvalidArgument(
+            f"the name ({producer}, {number}) is that of an earlier {first}, so this {second} was "
+            "not executed: give each commit and each table write of a producer its own number"
+        )
+    return known
 
 
 def add(state: EngineState, producer: int, number: int, results: Mapping[int, NamedRecord]) -> None:
@@ -73,6 +87,10 @@ def add(state: EngineState, producer: int, number: int, results: Mapping[int, Na
             _drop(state, partition, next(iter(known)))
         known[name] = expires
     end = table_layout.name_end(expires, producer, number)
+    if len(results) == 1:  # the usual single write
+        ((partition, record),) = results.items()
+        state.overlay.put(state.table.name_starts[partition] + end, _encode(record))
+        return
     state.overlay.put_records(
         table_layout.records(
             state.table.name_starts, results, repeat(end), map(_encode, results.values())

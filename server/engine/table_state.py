@@ -69,6 +69,8 @@ class NamedRecord(msgspec.Struct, array_like=True, frozen=True):
     current: bytes | None = None
     #: Of a commit, the partition of each push.
     places: list[int] = []
+    #: The name is that of a commit.
+    commit: bool = False
 
 
 class KeyWatcher(NamedTuple):

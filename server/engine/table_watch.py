@@ -63,7 +63,8 @@ def _changes(
     answer, rests_on, size = wire.KeyChanges([], [], [], [], []), set[int](), 0
     for number, after in zip(numbers, request.after, strict=True):
         history = _history(state, number)
-        found = history.since(after) if after >= 0 else None
+        # A version above the last lsn is of another cluster, or of data that was lost.
+        found = history.since(after) if 0 <= after <= state.lsns[number] else None
         if found is None:
             answer.positions.append(state.lsns[number])
             rests_on.add(number)

@@ -18,6 +18,8 @@ from pathlib import Path
 
 import msgspec
 
+from tests import node_packages
+from tests.node_packages import NoNodeJs
 from tests.process.netns import why_not
 
 from .launch import one_run
@@ -30,11 +32,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that child processes are ended
     asked = _arguments()
     names: list[str] = asked.scenario or list(SCENARIOS)
-    reason = why_not() if any(SCENARIOS[name].hosts for name in names) else ""
-    if reason:
-        left_out = [name for name in names if SCENARIOS[name].hosts]
-        print(f"left out: {', '.join(left_out)}: {reason}", flush=True)
-        names = [name for name in names if name not in left_out]
+    names = _runnable(names)
     asked.keep.mkdir(parents=True, exist_ok=True)
     outcomes: list[Outcome] = []
     for number in range(asked.runs):  # in turns: other load affects all scenarios alike
@@ -53,6 +51,21 @@ def main() -> int:
     rows = _rows(names, outcomes)
     print("\n" + markdown(rows, FAULT_S_QUICK if asked.quick else FAULT_S))
     return 0 if all(map(good, rows)) else 1
+
+
+def _runnable(names: list[str]) -> list[str]:
+    """The scenarios that can run here; prints the reason for each other one."""
+    reasons: dict[str, str] = {}
+    if any(SCENARIOS[name].hosts for name in names) and (reason := why_not()):
+        reasons = {name: reason for name in names if SCENARIOS[name].hosts}
+    if any(SCENARIOS[name].node_js for name in names):
+        try:
+            node_packages.environment()
+        except NoNodeJs as why:
+            reasons |= {name: str(why) for name in names if SCENARIOS[name].node_js}
+    for name, why_left_out in reasons.items():
+        print(f"left out: {name}: {why_left_out}", flush=True)
+    return [name for name in names if name not in reasons]
 
 
 def _arguments() -> argparse.Namespace:

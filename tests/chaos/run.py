@@ -112,7 +112,9 @@ def _play_transforms(scenario: Scenario, scene: Stage, outcome: Outcome, message
         outcome.fault_s = time.monotonic() - scene.began
 
     servers = scene.cluster.servers
-    outcome.counts, found = transform_load.run(servers, messages, scene.rng, disturb)
+    outcome.counts, found = transform_load.run(
+        servers, messages, scene.rng, disturb, node_js=scenario.node_js
+    )
     for server in servers:
         with grpc.insecure_channel(server) as channel:
             stub = weft_pb2_grpc.ClusterStub(channel)  # type: ignore[no-untyped-call]

@@ -33,6 +33,8 @@ class Scenario:
     grouped: bool = False
     #: The load consumes, transforms and produces in transactions (`tests.transform_load`).
     transforms: bool = False
+    #: Its workers are Node.js programs that use gRPC.
+    node_js: bool = False
     #: The load multicasts and pushes to topics (`tests.publish_load`).
     publishes: bool = False
 
@@ -205,6 +207,14 @@ _ALL = (
         kill_twice,
         failover=False,
         transforms=True,
+    ),
+    Scenario(
+        "transform-node",
+        "the same as transform, with workers in Node.js over gRPC",
+        kill_twice,
+        failover=False,
+        transforms=True,
+        node_js=True,
     ),
     Scenario(
         "publish",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import pytest
 
@@ -23,8 +24,10 @@ from tests.engine.rig import Asked, Cut, Rig, payload_of
 from weft import limits
 from weft.dht import placement
 from weft.errors import InvalidArgument, LeaseLost, VersionMismatch
+from weft.persistence.layout import NODE, OF_CATALOGUE
 from weft.proto import wire
 from weft.server.engine import outbox
+from weft.server.engine.state import LSNS_AHEAD
 
 
 @pytest.fixture
@@ -228,3 +231,56 @@ def test_the_home_of_a_commit_without_a_partition(rig: Rig) -> None:
     assert rig.engine.commits.owing == [3], "the first key with a condition"
     commit(rig, -1, writes=[put(3)], pushes=[push_to(2)])
     assert sorted(rig.engine.commits.owing) == [2, 3], "else the first push"
+
+
+def test_a_source_that_continues_from_an_older_copy_reuses_no_number(rig: Rig) -> None:
+    """After the loss of disks (``weft cluster recover``) the primary may lack deliveries that were
+    taken: a new one must not look like one of those."""
+    home = 1
+    one, _ = others(home)
+    commit(rig, home, writes=[wire.AppendKey(key_of(one), b"a", 0, 0)])
+    deliver(rig, home)
+    keys = layout_of(home)
+    copy = [(key, rig.store.get(key)) for key, _ in rig.store.scan(b"", b"\xff") if keys(key)]
+    for _ in range(LSNS_AHEAD):
+        rig.engine.state.next_lsn(home)
+    commit(rig, home, writes=[wire.AppendKey(key_of(one), b"b", 0, 0)])
+    deliver(rig, home)
+    assert value(rig, key_of(one)) == b"ab"
+    rig.engine.abandon({home})
+    gone = [(key, None) for key, _ in rig.store.scan(b"", b"\xff") if keys(key)]
+    rig.store.write([*gone, *copy], sync=True)
+    rig.engine.adopt({home}, losses=1)
+    commit(rig, home, writes=[wire.AppendKey(key_of(one), b"c", 0, 0)])
+    deliver(rig, home)
+    assert value(rig, key_of(one)) == b"abc"
+    # A further change of the primary continues after the last number.
+    before = rig.engine.state.lsns_aside[home]
+    rig.engine.abandon({home})
+    rig.engine.adopt({home}, losses=1)
+    assert rig.engine.state.lsns[home] == before
+
+
+def layout_of(partition: int) -> Callable[[bytes], bool]:
+    """True for the keys of a partition."""
+    number = partition.to_bytes(2, "big")
+    return lambda key: key[1:3] == number and key[:1] not in OF_CATALOGUE and key[:1] != NODE
+
+
+def test_a_name_stands_for_one_commit_or_one_write(rig: Rig) -> None:
+    home = 1
+    key = key_of(home)
+    done = commit(rig, home, pushes=[push_to(home)], number=7)
+    assert done.partitions == [home]
+    with pytest.raises(InvalidArgument, match="an earlier commit with 1 batches"):
+        commit(rig, home, pushes=[push_to(home), push_to(home)], number=7)
+    append = wire.AppendKey(key, b"x", 5, 7)
+    many = wire.InsertMany([home], [key], [b"x"], 5, 7)
+    for write in (append, wire.SwapKey(key, None, b"x", 5, 7), many):
+        with pytest.raises(InvalidArgument, match=r"\(5, 7\) is that of an earlier commit"):
+            rig.call(write)
+    assert value(rig, key) is None
+    rig.call(wire.AppendKey(key, b"x", 5, 8))
+    with pytest.raises(InvalidArgument, match="an earlier table write, so this commit was not"):
+        commit(rig, home, pushes=[push_to(home)], number=8)
+    assert rig.bodies("out", 10) == [b"x"]

@@ -197,3 +197,10 @@ def test_an_unwatched_partition_keeps_no_history(rig: Rig) -> None:
     rig.advance(4 * limits.WAIT_MS_MAX)
     rig.advance(30_000)
     assert not rig.engine.state.table.histories
+
+
+def test_a_position_of_another_cluster_is_told_as_lost(rig: Rig) -> None:
+    positions = now(rig)
+    answer = changes(rig, [position + 1_000_000 for position in positions])
+    assert answer.lost == [0, 1, 2, 3]
+    assert answer.positions == positions

@@ -26,6 +26,7 @@ class Effects:
         self.know: bool | None = None
         self.left = {0: {1: [5, 7], 0: [5]}}
         self.closed: list[tuple[int, int]] = []
+        self.refusing: set[int] = set()
 
     def set_peers_know_commits(self, know: bool) -> None:
         self.know = know
@@ -36,6 +37,9 @@ class Effects:
 
     def owes(self, source: int) -> bool:
         return bool(self.left[source])
+
+    def set_refusing(self, source: int, destinations: set[int]) -> None:
+        self.refusing = set(destinations)
 
     def close(self, source: int, channel: int, destination: int, number: int) -> None:
         self.closed.append((destination, number))
@@ -134,12 +138,13 @@ def test_after_a_failure_each_destination_is_asked_on_its_own() -> None:
     (operation,) = started
     operation.send(None)
     operation.send([(page(effects), ())])
-    singles = operation.send([(SILENT, ())])
+    full = wire.Failure("STORAGE_FULL", "", True)
+    singles = operation.send([(full, ())])
     assert [each.request.partitions for each in singles] == [[1], [0]]
-    waits = operation.send([(SILENT, ()), (wire.Taken([5]), ())])
+    (again,) = operation.send([(full, ()), (wire.Taken([5]), ())])
+    assert isinstance(again.request, wire.ReadOutbox)
+    assert (effects.closed, effects.refusing) == ([(0, 5)], {1})
+    waits = operation.send([(wire.Outbox(9, [], [], [], []), ())])
     assert isinstance(waits, Pause)
-    assert effects.closed == [(0, 5)]
-    again = operation.send([])
-    assert isinstance(again[0].request, wire.ReadOutbox)
     operation.close()
     assert delivery.due, "the next round starts another operation"

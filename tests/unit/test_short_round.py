@@ -71,12 +71,36 @@ def test_a_short_round_answers_as_an_ordinary_round() -> None:
         [push(1), push(2), ("pop", wire.Pop("q", 1), ())],
         [push(2), ("unknown", wire.Pop("none", 1), ()), ("peek", wire.Peek("q", 1), ())],
         [("ack", wire.Ack("q", [wire.Receipt(0, 1, 1)]), ()), ("wait", wire.Pop("q", 2, 50), ())],
+        [("put", wire.Put("a", b"1", 7, 1, 5_000), ()), ("get", wire.Lookup("a"), ())],
+        [
+            ("many", wire.InsertMany([], ["a", "b"], [b"2", b"3"], 7, 2), ()),
+            ("append", wire.AppendKey("b", b"4", 7, 3), ()),
+            ("swap", wire.SwapKey("a", b"2", None, 7, 4), ()),
+        ],
+        [
+            ("found", wire.LookupMany([], ["a", "b", "c"]), ()),
+            ("gone", wire.RemoveMany([], ["b", "c"], 7, 5), ()),
+        ],
     ):
         short.core.next_due()
         found, expected = short.short(*requests), ordinary.round(*requests)
         assert answers(found) == expected.answers
         assert found is not None
         assert found.writes == expected.writes
+
+
+def test_a_key_that_expires_is_due_after_a_short_round() -> None:
+    node = Single()
+    node.core.next_due()
+    assert node.short(("put", wire.Put("a", b"1", 7, 1, 1_000), ())) is not None
+    expires = node.now + 1_000_000
+    while node.now < expires:
+        node.now = max(node.now, node.core.next_due())
+        node.round()
+    while node.core.next_due() <= node.now:
+        node.round()
+    assert node.short(("get", wire.Lookup("a"), ())) is not None
+    assert node.core.engine.state.table.cached("a") is None
 
 
 def test_a_short_round_needs_the_time_of_the_next_work() -> None:
@@ -124,4 +148,6 @@ def test_requests_of_a_short_round_leave_no_work_to_other_parts() -> None:
     assert {
         wire.Push, wire.Multicast, wire.PushTopic, wire.Pop, wire.Ack, wire.Nack, wire.Extend,
         wire.Peek, wire.Commit, wire.Move,
+        wire.Put, wire.RemoveKey, wire.AppendKey, wire.SwapKey, wire.Lookup,
+        wire.InsertMany, wire.LookupMany, wire.RemoveMany,
     } == SHORT_ROUND  # fmt: skip
