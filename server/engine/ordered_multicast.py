@@ -98,7 +98,10 @@ def decide(state: EngineState, request: wire.DecideMulticast, to: object) -> Non
     if pending is None or not pending.driven:
         raise Unavailable("this attempt of the multicast was given up: nothing was stored, retry")
     if not pending.proposal.decided:
-        _send(state, pending, request.stamp)
+        found = pending.proposal
+        if found.participants:
+            decision = _decision(found.participants, found.token, request.stamp)
+            outbox.add(state, partition, decision)
         proposal.assign(state, pending, request.stamp)
     state.answer(to, wire.Done(), (), {partition})
 
@@ -113,7 +116,7 @@ def abandon(state: EngineState, request: wire.AbandonMulticast, to: object) -> N
     if pending is not None:
         _give_up(state, pending)
     elif request.participants:
-        outbox.add(state, partition, _decision(request.participants, request.token, 0))
+        _tell_given_up(state, partition, request.participants, request.token)
     state.answer(to, wire.Done(), (), {partition})
 
 
@@ -251,15 +254,18 @@ def _head(
 
 def _give_up(state: EngineState, pending: Pending) -> None:
     """Removes the coordinator's proposal, and tells the other partitions."""
-    _send(state, pending, 0)
+    found = pending.proposal
+    _tell_given_up(state, pending.partition, found.participants, found.token)
     proposal.drop(state, pending)
 
 
-def _send(state: EngineState, pending: Pending, number: int) -> None:
-    found = pending.proposal
-    if found.participants:
-        decision = _decision(found.participants, found.token, number)
-        outbox.add(state, pending.partition, decision)
+def _tell_given_up(
+    state: EngineState, coordinator: int, participants: list[int], token: int
+) -> None:
+    """Without room in the outbox the other partitions ask: the attempt is unknown from now on."""
+    decision = _decision(participants, token, 0)
+    if decision and outbox.has_room(state, coordinator, decision):
+        outbox.add(state, coordinator, decision)
 
 
 def _decision(participants: list[int], token: int, number: int) -> list[tuple[int, Effects, bytes]]:

@@ -93,18 +93,23 @@ def prepare(effects: dict[int, Effects]) -> list[tuple[int, Effects, bytes]]:
 
 def check_room(state: EngineState, source: int, prepared: list[tuple[int, Effects, bytes]]) -> None:
     """Raises Overloaded if the outbox of the source has no room for these deliveries."""
-    outbox = state.channels.outboxes.get(source)
-    if outbox is None:
-        return
-    size = sum(len(data) for _, _, data in prepared)
-    if (
-        outbox.count + len(prepared) > limits.OUTBOX_ENTRIES_MAX
-        or outbox.bytes + size > limits.OUTBOX_BYTES_MAX
-    ):
+    if not has_room(state, source, prepared):
+        outbox = state.channels.outboxes[source]
         raise Overloaded(
             f"partition {source} keeps {outbox.count} effects of commits, {outbox.bytes} bytes, "
             "for partitions that have not taken them: nothing was changed, retry later"
         )
+
+
+def has_room(state: EngineState, source: int, prepared: list[tuple[int, Effects, bytes]]) -> bool:
+    outbox = state.channels.outboxes.get(source)
+    if outbox is None:
+        return True
+    size = sum(len(data) for _, _, data in prepared)
+    return (
+        outbox.count + len(prepared) <= limits.OUTBOX_ENTRIES_MAX
+        and outbox.bytes + size <= limits.OUTBOX_BYTES_MAX
+    )
 
 
 def add(state: EngineState, source: int, prepared: list[tuple[int, Effects, bytes]]) -> None:

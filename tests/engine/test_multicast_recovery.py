@@ -17,6 +17,7 @@ from tests.engine.test_ordered_multicast import (
     decide,
     propose,
 )
+from weft import limits
 from weft.errors import Unavailable
 from weft.persistence import layout
 from weft.proto import wire
@@ -88,3 +89,20 @@ def test_the_own_proposal_of_an_ended_operation_is_refused(rig: Nodes) -> None:
         with pytest.raises(Unavailable, match="has ended"):
             rig.call(request, payload_of(BODIES))
     assert stored(rig, layout.HEAD) == 0
+
+
+def test_what_is_given_up_does_not_fill_the_outbox(
+    rig: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A publisher that retries while a partition is down gives up an attempt each time."""
+    propose(rig, 1, A, B)
+    propose(rig, 1, B)
+    rig.call(wire.AbandonMulticast(0, 2, [1]))
+    monkeypatch.setattr(limits, "OUTBOX_ENTRIES_MAX", 1)
+    rig.call(wire.AbandonMulticast(0, 1, [1]))
+    rig.call(wire.AbandonMulticast(0, 3, [1]))
+    assert rig.engine.state.channels.outboxes[0].count == 1
+    rig.engine.unfinished.stop_attempt(0, 7, 1, 1)
+    assert rig.call(wire.JudgeMulticasts(0, 1, [1])) == wire.JudgedMulticasts([1])
+    rig.call(wire.DropMulticasts(1, [1]))
+    assert not rig.engine.state.proposals
