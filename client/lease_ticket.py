@@ -7,7 +7,7 @@ connection on which they were popped.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
@@ -113,21 +113,23 @@ class TicketDesk:
             lost += [ticket for ticket in some if ticket.nonce in gone]
         return lost
 
-    async def nack(self, ticket: LeaseTicket, index: int, delay_ms: int, reason: str) -> bool:
-        """Returns one message as a failed delivery; False if its lease is lost."""
+    async def nack(
+        self, ticket: LeaseTicket, indexes: Sequence[int], delay_ms: int, reason: str
+    ) -> bool:
+        """Returns messages as failed deliveries; False if their lease is lost."""
         reason = reason.encode()[: limits.REASON_BYTES_MAX].decode(errors="ignore")
         lost = await self._core(ticket.queue).send_claims(
-            [ticket.claim([index])],
+            [ticket.claim(indexes)],
             lambda receipts: wire.Nack(ticket.queue, receipts, delay_ms, reason),
             None,
         )
         return not lost
 
-    async def give_back(self, ticket: LeaseTicket, but: int | None = None) -> None:
-        """Returns the messages of a lease uncounted, except the message `but`. Messages that were
+    async def give_back(self, ticket: LeaseTicket, but: Collection[int] = ()) -> None:
+        """Returns the messages of a lease uncounted, except the messages `but`. Messages that were
         acked or nacked before stay so."""
         lent = ticket.lent
-        left = [index for index in range(lent.first, lent.first + lent.count) if index != but]
+        left = [index for index in range(lent.first, lent.first + lent.count) if index not in but]
         if left:
             await self._core(ticket.queue).send_claims(
                 [ticket.claim(left)],

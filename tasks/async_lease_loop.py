@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from functools import partial
 from typing import Any, Final
 
 from weft.client.async_client import AsyncClient
@@ -27,6 +28,7 @@ from .app import App
 from .cancellation import Marks
 from .execution import TaskRun, execute_async, lost_error, prepared
 from .lease_loop import WAIT_MS, Keeper, claim
+from .running_slots import RunningSlots
 from .settlement import TaskSettlement
 from .sites.worker_site import placements_of
 from .submission import create_queue
@@ -50,6 +52,7 @@ class AsyncLeaseLoop:
         keeper: Keeper,
         options: WorkerOptions,
         queues: Sequence[str],
+        slots: RunningSlots | None = None,
     ) -> None:
         self._app = app
         self._session = client._session
@@ -60,6 +63,7 @@ class AsyncLeaseLoop:
         self._placements = placements_of(app, self._session, AsyncMessage, options.site, queues)
         self.settlement.placements = list(self._placements.values())
         self._free = options.coroutines
+        self._slots = slots or RunningSlots(-1, options.coroutines)
         self._changed = asyncio.Condition()
         self._tasks: dict[asyncio.Task[None], AsyncMessage] = {}
         self._ended: list[TaskRun] = []
@@ -166,7 +170,12 @@ class AsyncLeaseLoop:
             here = ContextSlot(self._session.router.partitions)
             slot.set(here)
             began = time.monotonic()
-            await execute_async(one, here, self._call_sync)
+            assert one.task is not None
+            mark = self._mark(message) if one.task.is_async else -1
+            try:
+                await execute_async(one, here, partial(self._call_sync, message))
+            finally:
+                self._slots.end(mark)
             self.settlement.busy_s += time.monotonic() - began
             if self.marks and message.id in self.marks and one.retry_ms >= 0:
                 one.retry_ms = -1
@@ -187,11 +196,22 @@ class AsyncLeaseLoop:
             one.give_up(error)
         return False
 
-    async def _call_sync(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+    def _mark(self, message: AsyncMessage) -> int:
+        return self._slots.begin(nonce_of(message), message._index)
+
+    async def _call_sync(
+        self, message: AsyncMessage, function: Any, *args: Any, **kwargs: Any
+    ) -> Any:
         context = copy_context()
-        return await asyncio.get_running_loop().run_in_executor(
-            self._thread, lambda: context.run(function, *args, **kwargs)
-        )
+
+        def call() -> Any:
+            mark = self._mark(message)
+            try:
+                return context.run(function, *args, **kwargs)
+            finally:
+                self._slots.end(mark)
+
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
 
     async def _settle_all(self) -> None:
         """Settles the ended tasks; tasks of the meantime are settled with the next call."""

@@ -42,6 +42,7 @@ from .gangs.gang_task import gang_queues
 from .heartbeat import BEAT_S
 from .lease_loop import LeaseLoop
 from .run_marker import RunMarker
+from .running_slots import RunningSlots
 from .schedule import begin_schedules
 from .worker_options import WorkerOptions
 
@@ -122,7 +123,9 @@ class ChildWorker:
         client = await app.aio_client()
         await begin_schedules(app, client._session, queues)
         keeper = RemoteKeeper(self._channel)
-        loop = AsyncLeaseLoop(app, client, keeper, self._setup.options, queues)
+        options = self._setup.options
+        slots = RunningSlots(self._setup.marker, options.coroutines)
+        loop = AsyncLeaseLoop(app, client, keeper, options, queues, slots)
         await asyncio.to_thread(self._marks_came.wait)
         self._async_loop = (asyncio.get_running_loop(), loop)
         loop.marks.add(self._marks.all())

@@ -34,12 +34,16 @@ from .task_trace import traced, within
 #: The stored error of a message without a decodable body.
 _NO_TASK: Final = InvalidArgument.code
 
+#: The pause of a task that could not be started, because the cluster did not answer.
+GIVEN_UP_MS: Final = 1_000
+
 
 class TaskRun:
     """A message in a worker, from its pop to the settlement of its outcome."""
 
     __slots__ = (
-        "call", "effects", "failed_parents", "message", "outcome", "retry_ms", "task", "unknown",
+        "begun", "call", "effects", "failed_parents", "message", "outcome", "retry_ms", "task",
+        "unknown",
     )  # fmt: skip
 
     def __init__(self, message: Any) -> None:
@@ -51,6 +55,8 @@ class TaskRun:
         self.effects: TaskEffects | None = None
         #: The attempt failed: the task is delivered again after the pause.
         self.retry_ms = -1
+        #: False: the attempt was given up before the start, so it is not counted.
+        self.begun = True
         #: No task of this name: the message is given back, uncounted.
         self.unknown = ""
         #: Of a task of a graph with on_failure="run": the errors of failed parents, by id.
@@ -66,9 +72,10 @@ class TaskRun:
         self.outcome = CANCELLED
 
     def give_up(self, error: BaseException) -> None:
-        """The task was not started, and is delivered again at once."""
+        """The task was not started, and is delivered again after a pause, uncounted."""
         self.outcome = task_error(error)
-        self.retry_ms = 0
+        self.retry_ms = GIVEN_UP_MS
+        self.begun = False
 
 
 def prepared(message: Any, tasks: Mapping[str, AppTask[Any, Any]]) -> TaskRun:

@@ -20,7 +20,7 @@ from weft.ids import MessageId
 
 from .call import Slot
 from .future import AsyncFuture, Future
-from .graph_arguments import bound, check_calls
+from .graph_arguments import bound, check_calls, check_depth
 from .graph_run import AsyncGraphRun, GraphRun
 from .submission import SubmitOptions
 from .task import AppTask, Submitter
@@ -161,8 +161,15 @@ class Graph:
             check_calls(value)
         node = GraphNode(self, len(self.nodes), task, options)
         node.on_failure = on_failure
-        packed, words, node.places, node.pickled = bound(task, args, kwargs, GraphNode)
+        try:
+            packed, words, node.places, node.pickled = bound(task, args, kwargs, GraphNode)
+        except InvalidArgument:
+            for value in (*args, *kwargs.values()):
+                check_depth(task.name, value, GraphNode)
+            raise
         node._frame = packed, words
+        if not isinstance(after, GraphNode):
+            arguments.check_iterable("after", after, "nodes")
         before = [after] if isinstance(after, GraphNode) else list(after)
         parents = [parent for _, _, parent in node.places] + before
         for parent in parents:

@@ -8,7 +8,7 @@ arguments are decoded by the types of the signature, as for any task.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
@@ -27,6 +27,9 @@ _decode_array = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 _decode_map = msgspec.msgpack.Decoder(dict[str, msgspec.Raw]).decode
 
 N = TypeVar("N")
+
+#: A node that is deeper in an argument is reported as a value that cannot be encoded.
+_DEPTH_MAX: Final = 8
 
 
 def split_inputs(
@@ -131,6 +134,20 @@ def filled(
         call.name, msgspec.Raw(encode(args)), msgspec.Raw(encode(words)), call.options, call.graph,
         pickled,
     )  # fmt: skip
+
+
+def check_depth(task: str, value: Any, kind: type[Any], depth: int = 0) -> None:
+    """Raises InvalidArgument for a node inside of an argument, deeper than in its list."""
+    inner = value.values() if isinstance(value, dict) else value
+    if depth > _DEPTH_MAX or not isinstance(value, dict | list | tuple | set | frozenset):
+        return
+    for each in inner:
+        if isinstance(each, kind) and (depth or not isinstance(value, list | tuple)):
+            raise InvalidArgument(
+                f"task {task}: {each!r} is inside of an argument: a node stands for its result as "
+                "an argument or in a list that is an argument, and nowhere else"
+            )
+        check_depth(task, each, kind, depth + 1)
 
 
 def check_calls(value: Any) -> None:

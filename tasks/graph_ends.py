@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
-from weft import limits
 from weft.client.routing.session import ClientSession
 from weft.client.transaction.effects import TransactionEffects
 from weft.errors import TaskCancelled, UpstreamFailed
@@ -16,9 +14,6 @@ from .graph_record import keys_of
 from .graph_submission import record_writes
 from .outcome import RESULT_TTL_S, TaskError
 from .task import NONE
-
-#: Batches with children in one commit. One batch may take two arrivals, of ended and failed tasks.
-CHILD_BATCHES_MAX: Final = limits.COMMIT_ARRIVALS_MAX // 2
 
 
 def links_of(run: TaskRun) -> GraphLinks | None:

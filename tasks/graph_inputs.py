@@ -16,7 +16,7 @@ import msgspec
 from weft.client.key_group import KeyGroup
 from weft.client.kv_core import KvCore
 from weft.client.routing.session import ClientSession
-from weft.errors import UpstreamFailed, UsageError, WeftError
+from weft.errors import TaskFailed, UpstreamFailed, UsageError, WeftError
 from weft.ids import MessageId
 
 from . import outcome as outcomes
@@ -52,6 +52,9 @@ class GraphInputs:
         """Puts the results of parents into the arguments; False: the task is not to be run."""
         try:
             return await self._fill(run)
+        except TaskFailed as error:  # a part of a large result has expired
+            run.outcome = TaskError(UpstreamFailed.code, UpstreamFailed.__name__, error.message)
+            return False
         except WeftError as error:
             log.warning("task %s waits for results: %s", run.message.id, error.message)
             run.give_up(error)

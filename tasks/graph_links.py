@@ -21,6 +21,8 @@ from weft.client.transaction.graph_commit import Arrival, arrival
 
 #: The name in the body of every task of a graph.
 GRAPH_TASK: Final = "weft.graph"
+#: Batches with children of one task. One batch may take two arrivals, of ended and failed tasks.
+CHILD_BATCHES_MAX: Final = limits.COMMIT_ARRIVALS_MAX // 2
 #: Of a cancelled graph, the reason at its waiting tasks.
 CANCELLED_REASON: Final = "cancelled"
 

@@ -32,7 +32,14 @@ from weft.errors import InvalidArgument, TooLarge
 from weft.ids import PRODUCER_BITS, MessageId, partition_of
 
 from .call import PICKLED_TASK, PickledSlots, TaskCall
-from .graph_links import GRAPH_TASK, ChildBatch, GraphLinks, Input, ranges_of
+from .graph_links import (
+    CHILD_BATCHES_MAX,
+    GRAPH_TASK,
+    ChildBatch,
+    GraphLinks,
+    Input,
+    ranges_of,
+)
 from .graph_record import BatchRecord, GraphRecord
 from .pickle_codec import python_version
 from .signature import encode
@@ -47,6 +54,8 @@ ATOMIC_TASKS_MAX: Final = 1_000
 ATOMIC_BYTES_MAX: Final = limits.COMMIT_BYTES_MAX // 2
 PARTITION_TASKS_MAX: Final = 1_000
 BATCH_TASKS_MAX: Final = 256
+#: Batches of a graph: one commit starts or fails them all.
+BATCHES_MAX: Final = limits.COMMIT_ARRIVALS_MAX
 _BATCH_BYTES_MAX: Final = 2 * limits.MIB
 
 
@@ -161,6 +170,7 @@ def plan(graph: Graph, partitions: int, names: Names, home: int | None) -> Graph
     else:
         places = _spread(order, names, partitions)
     made = _batches(order, places)
+    _check_batches("the graph", len(made), BATCHES_MAX)
     record = _named(graph, made, names)
     _encode(graph, made, record)
     planned = GraphPlan(record, made, atomic)
@@ -253,6 +263,16 @@ def _batches(order: list[GraphNode], places: dict[int, int]) -> list[PlannedBatc
     return made
 
 
+def _check_batches(what: str, batches: int, most: int) -> None:
+    """One commit releases all children of a task, and all tasks of a graph that is given up."""
+    if batches > most:
+        raise TooLarge(
+            f"{what} would be {batches} batches, at most {most} are allowed: up to "
+            f"{BATCH_TASKS_MAX} tasks of one queue, delay and priority share a batch, so use fewer "
+            "different delays, or submit several graphs"
+        )
+
+
 def _named(graph: Graph, made: list[PlannedBatch], names: Names) -> GraphRecord:
     """Names the batches, and thereby the tasks."""
     places: list[tuple[int, int]] = [(0, 0)] * len(graph.nodes)
@@ -302,6 +322,7 @@ def _body(graph: Graph, node: GraphNode, children: list[int], record: GraphRecor
         )
         for place, (strict, tolerant) in grouped.items()
     ]  # fmt: skip
+    _check_batches(f"the children of {node!r}", len(named), CHILD_BATCHES_MAX)
     inputs = [
         Input(slot, item, parent.number.to_bytes(16, "big")) for slot, item, parent in node.places
     ]

@@ -32,7 +32,7 @@ _SHORT_LEASE_MS: Final = 6_000
 
 
 class RunningTask(NamedTuple):
-    """The running task of a dead worker process."""
+    """A running task of a dead worker process."""
 
     nonce: int
     place: int
@@ -40,10 +40,10 @@ class RunningTask(NamedTuple):
 
 class _Return(NamedTuple):
     held: list[LeaseTicket]
-    running: RunningTask | None
+    running: Sequence[RunningTask]
     delay_ms: int
     reason: str
-    loss_key: str
+    loss_keys: Sequence[str]
 
 
 class LeaseKeeper:
@@ -77,17 +77,17 @@ class LeaseKeeper:
     def give_back(
         self,
         nonces: Sequence[int],
-        running: RunningTask | None,
+        running: Sequence[RunningTask] = (),
         delay_ms: int = 0,
         reason: str = "",
-        loss_key: str = "",
+        loss_keys: Sequence[str] = (),
     ) -> None:
         """Returns the tasks of a dead worker: unended ones uncounted, and the running
-        one as a failed attempt with a pause. The reason is stored at `loss_key`."""
+        ones as failed attempts with a pause. The reason is stored at the `loss_keys`."""
         with self._changed:
             held = [entry[1] for each in nonces if (entry := self._due.pop(each, None))]
             if held:
-                self._returns.append(_Return(held, running, delay_ms, reason, loss_key))
+                self._returns.append(_Return(held, running, delay_ms, reason, loss_keys))
                 self._changed.notify()
 
     def close(self) -> None:
@@ -133,18 +133,17 @@ class LeaseKeeper:
                     self._due[ticket.nonce] = (now + ticket.lease_ms / 3000, ticket)
 
     def _give_back(self, each: _Return) -> None:
-        if each.loss_key:
+        if each.loss_keys:
             try:  # first, so that the next worker of the task finds the reason
-                run(self._kv.insert(each.loss_key, each.reason.encode(), ttl_ms=LOSS_TTL_MS))
+                reasons = dict.fromkeys(each.loss_keys, each.reason.encode())
+                run(self._kv.insert_many(reasons, ttl_ms=LOSS_TTL_MS))
             except WeftError as error:
                 log.info("the reason of a death was not stored: %s", error.message)
         for ticket in each.held:
-            index = (
-                each.running.place if each.running and each.running.nonce == ticket.nonce else None
-            )
+            begun = [one.place for one in each.running if one.nonce == ticket.nonce]
             try:
-                if index is not None:
-                    run(self._desk.nack(ticket, index, each.delay_ms, each.reason))
-                run(self._desk.give_back(ticket, index))
+                if begun:
+                    run(self._desk.nack(ticket, begun, each.delay_ms, each.reason))
+                run(self._desk.give_back(ticket, begun))
             except WeftError as error:
                 log.warning("tasks of a dead worker come back later: %s", error.message)

@@ -285,11 +285,12 @@ class TaskSettlement:
     # --- not ended ---
 
     async def _retry(self, runs: list[TaskRun]) -> None:
-        parts: dict[tuple[str, int], list[TaskRun]] = {}
+        parts: dict[tuple[str, int, bool], list[TaskRun]] = {}
         for run in runs:
             pause = run.retry_ms - run.retry_ms % _PAUSE_STEP_MS
-            parts.setdefault((run.message.queue, pause), []).append(run)
-        for (queue, pause), some in parts.items():
+            parts.setdefault((run.message.queue, pause, run.begun), []).append(run)
+        for (queue, pause, begun), some in parts.items():
+            messages = [run.message for run in some]
             for run in some:
                 error = run.outcome
                 assert isinstance(error, TaskError)
@@ -299,9 +300,11 @@ class TaskSettlement:
             first = some[0].outcome
             assert isinstance(first, TaskError)
             try:
-                await self._core(queue).nack_many(
-                    [run.message for run in some], delay_ms=pause, reason=first.error[:200]
-                )
+                if begun:
+                    reason = first.error[:200]
+                    await self._core(queue).nack_many(messages, delay_ms=pause, reason=reason)
+                else:
+                    await give_back(self._core(queue), messages, pause)
             except WeftError as failure:
                 self._count(some, failure)
             else:

@@ -4,7 +4,7 @@
 |---|---|
 | a process holds leases | renews the leases as long as the process lives |
 | a task runs past its time limit | kills the process |
-| a process dies | returns the tasks, the running one as a failed attempt; replaces the process |
+| a process dies | returns the tasks, running ones as failed attempts; replaces the process |
 | processes die one after the other at once | waits longer and longer before the next start |
 | the code cannot be imported | ends all, with one line; with `--reload` waits for a change |
 | with `--reload` a source file changes | replaces the processes after their running tasks |
@@ -56,7 +56,8 @@ from .child_process import ChildSetup
 from .heartbeat import TaskCounts
 from .lease_keeper import LeaseKeeper, RunningTask
 from .metrics_endpoint import MetricsEndpoint
-from .run_marker import SIZE, RunMark, RunMarker
+from .run_marker import RunMark, RunMarker
+from .running_slots import RunningSlots, size_of_marks
 from .source_watch import SourceWatch
 from .worker_options import WorkerOptions
 from .worker_services import WorkerServices
@@ -83,16 +84,13 @@ class WorkerChild:
         mine, theirs = socket.socketpair()
         self.channel = ChildChannel(mine)
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the process
-        self._file.truncate(SIZE)
+        self._file.truncate(size_of_marks(options.coroutines))
         self.marker = RunMarker(self._file.fileno())
+        self.slots = RunningSlots(self._file.fileno(), options.coroutines)
         setup = ChildSetup(
-            app,
-            options,
-            os.getpid(),
-            theirs.fileno(),
-            self._file.fileno(),
+            app, options, os.getpid(), theirs.fileno(), self._file.fileno(),
             logging.getLevelName(log.getEffectiveLevel()),
-        )
+        )  # fmt: skip
         self.process = subprocess.Popen(
             [sys.executable, "-m", "weft.tasks.child_process", msgspec.json.encode(setup).decode()],
             pass_fds=(theirs.fileno(), self._file.fileno()),
@@ -124,11 +122,22 @@ class WorkerChild:
     def running(self) -> tuple[RunMark, MessageId] | None:
         """The running task."""
         mark = self.marker.read()
-        ticket = None if mark is None else self.tickets.get(mark.nonce)
-        if mark is None or ticket is None:
+        number = None if mark is None else self.id_of(RunningTask(mark.nonce, mark.place))
+        return None if mark is None or number is None else (mark, number)
+
+    def begun(self) -> list[RunningTask]:
+        """The tasks that a dead process was running: one, or those of an event loop."""
+        mark = self.marker.read()
+        marks = self.slots.read() if mark is None else [(mark.nonce, mark.place)]
+        return [RunningTask(*each) for each in marks]
+
+    def id_of(self, task: RunningTask) -> MessageId | None:
+        """The id of a task of a held lease."""
+        ticket = self.tickets.get(task.nonce)
+        if ticket is None:
             return None
         lent = ticket.lent
-        return mark, MessageId.of(lent.partition, lent.producer, lent.batch, mark.place)
+        return MessageId.of(lent.partition, lent.producer, lent.batch, task.place)
 
     def cancel(self, numbers: Sequence[int]) -> None:
         try:
@@ -139,6 +148,7 @@ class WorkerChild:
     def close(self) -> None:
         self.channel.close()
         self.marker.close()
+        self.slots.close()
         self._file.close()
 
 
@@ -371,14 +381,13 @@ class Supervisor:
             pass
         self._counts = self._counts.plus(child.counts)
         code = child.process.returncode
-        mark = child.marker.read()
         stopped = self._stopping or child.stopped
         cause, why = cause_of(code, child.killed, self._oom.recent)
         if child.held:
-            task = None if stopped else child.running()
-            running = None if mark is None or stopped else RunningTask(mark.nonce, mark.place)
-            key = loss_key(self._app_name, task[1]) if task is not None else ""
-            self._keeper.give_back(list(child.held), running, LOST_DELAY_MS, why, key)
+            begun = [] if stopped else child.begun()
+            numbers = [number for each in begun if (number := child.id_of(each)) is not None]
+            keys = [loss_key(self._app_name, number) for number in numbers]
+            self._keeper.give_back(list(child.held), begun, LOST_DELAY_MS, why, keys)
         child.close()
         if stopped or code in (0,) or self._idle or self._start_at == float("inf"):
             return

@@ -20,7 +20,9 @@ from weft.client.transaction.pipeline import commit_all
 from weft.errors import Busy, TooLarge, Unavailable, WeftError
 
 from .execution import TaskRun
-from .graph_ends import CHILD_BATCHES_MAX, add_graph_effects, children_of, links_of
+from .graph_ends import add_graph_effects, children_of, links_of
+from .graph_links import CHILD_BATCHES_MAX
+from .graph_record import chunks_of
 from .outcome import task_error
 from .task_context import EffectPush, EffectWrite
 
@@ -50,44 +52,70 @@ class ColumnCommit(NamedTuple):
     results: list[EffectWrite]
 
 
+class _Size(NamedTuple):
+    """What the effects of a task take of the limits of a transaction."""
+
+    pushes: int
+    writes: int
+    bytes: int
+
+    @classmethod
+    def of(cls, run: TaskRun, pushes: Sequence[EffectPush]) -> _Size:
+        writes = run.effects.writes if run.effects else []
+        graphs = run.effects.graphs if run.effects else []
+        return cls(
+            len(pushes) + sum(len(plan.batches) for plan in graphs),
+            len(writes) + sum(1 + len(chunks_of(plan.record)) for plan in graphs),
+            sum(len(each.body) for each in pushes)
+            + sum(len(each.value) for each in writes)
+            + sum(plan.bytes for plan in graphs),
+        )
+
+    def plus(self, other: _Size) -> _Size:
+        return _Size(
+            self.pushes + other.pushes, self.writes + other.writes, self.bytes + other.bytes
+        )
+
+    @property
+    def fits(self) -> bool:
+        return self.pushes <= PUSHES_MAX and self.writes <= WRITES_MAX and self.bytes <= BYTES_MAX
+
+
 def portions(runs: Sequence[TaskRun], pushes_of: Any) -> Iterator[list[TaskRun]]:
     """Splits runs by the limits of a transaction, which writes a key once.
 
     A task with too many effects fails, without effects.
     """
     part: list[TaskRun] = []
-    pushes = size = children = 0
+    used, children = _Size(0, 0, 0), 0
     keys: set[str] = set()
     for run in runs:
         plain = run.effects is None and not (run.call and run.call.options.reply_to)
         if plain and links_of(run) is None:
             part.append(run)
             continue
-        mine = list(pushes_of(run))
+        own = _Size.of(run, list(pushes_of(run)))
         written = run.effects.writes if run.effects else []
-        own = sum(len(each.body) for each in mine) + sum(len(each.value) for each in written)
-        own += sum(plan.bytes for plan in run.effects.graphs) if run.effects else 0
-        if len(mine) > PUSHES_MAX or len(written) > WRITES_MAX or own > BYTES_MAX:
+        if not own.fits:
             run.effects = None
             run.outcome = task_error(
                 TooLarge(
-                    f"the task has {len(mine)} pushes and {len(written)} writes with {own} bytes; "
-                    f"a commit has at most {PUSHES_MAX}, {WRITES_MAX} and {BYTES_MAX}"
+                    f"the task has {own.pushes} pushes and {own.writes} writes with {own.bytes} "
+                    f"bytes, those of its graphs included; a commit has at most {PUSHES_MAX}, "
+                    f"{WRITES_MAX} and {BYTES_MAX}"
                 )
             )
             part.append(run)
             continue
         if part and (
-            pushes + len(mine) > PUSHES_MAX
-            or len(keys) + len(written) > WRITES_MAX
-            or size + own > BYTES_MAX
+            not used.plus(own).fits
             or any(each.key in keys for each in written)
             or children + children_of(run) > CHILD_BATCHES_MAX
         ):
             yield part
-            part, pushes, size, keys, children = [], 0, 0, set(), 0
+            part, used, keys, children = [], _Size(0, 0, 0), set(), 0
         part.append(run)
-        pushes, size = pushes + len(mine), size + own
+        used = used.plus(own)
         children += children_of(run)
         keys.update(each.key for each in written)
     if part:
@@ -97,8 +125,11 @@ def portions(runs: Sequence[TaskRun], pushes_of: Any) -> Iterator[list[TaskRun]]
 async def commit_tasks(
     session: ClientSession, numbers: HomeNumbers, commits: Sequence[TaskCommit]
 ) -> list[WeftError | None]:
-    """Makes the commits; returns an error or None for each."""
-    return await _commit(session, [_transaction(session, numbers, each) for each in commits])
+    """Makes the commits; returns an error or None for each. One that cannot be a transaction, by
+    the effects of a task, does not hold up the others."""
+    made = [_transaction(session, numbers, each) for each in commits]
+    ends = iter(await _commit(session, [each for each in made if not isinstance(each, WeftError)]))
+    return [each if isinstance(each, WeftError) else next(ends) for each in made]
 
 
 async def commit_columns(
@@ -135,8 +166,16 @@ async def _commit(
 
 def _transaction(
     session: ClientSession, numbers: HomeNumbers, commit: TaskCommit
-) -> AsyncTransaction:
+) -> AsyncTransaction | WeftError:
     transaction = AsyncTransaction(session, numbers)
+    try:
+        _fill(transaction, session, commit)
+    except WeftError as error:
+        return error
+    return transaction
+
+
+def _fill(transaction: AsyncTransaction, session: ClientSession, commit: TaskCommit) -> None:
     transaction.ack_many([run.message for run in commit.runs])
     add_graph_effects(transaction, session, commit.runs)
     _write(transaction, commit.results)
@@ -151,7 +190,6 @@ def _transaction(
             delay_ms=delay_ms,
             priority=priority,
         )
-    return transaction
 
 
 def _write(transaction: AsyncTransaction, writes: Sequence[EffectWrite]) -> None:

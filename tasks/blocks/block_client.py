@@ -15,7 +15,7 @@ import msgspec
 
 from weft.errors import InvalidArgument, PermissionDenied, Unavailable
 
-from .block_file import BlockDamaged, check_part
+from .block_file import INDEX_BYTES_MAX, BlockDamaged, check_part
 from .block_frames import (
     ANSWER,
     CHALLENGE_BYTES,
@@ -26,10 +26,12 @@ from .block_frames import (
     MISSING,
     NAMES_MAX,
     REQUEST,
+    STATUSES,
     BlockRequest,
     challenge_of,
     receive,
 )
+from .block_store import BLOCK_BYTES_MAX
 from .job_key import JobKeys, proof
 
 CONNECT_S: Final = 5.0
@@ -49,10 +51,14 @@ class _Connection:
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
         self.socket = socket.create_connection((host.strip("[]"), int(port)), CONNECT_S)
-        self.socket.settimeout(READ_S)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._challenge = receive(self.socket, CHALLENGE_BYTES)
         self._number = 0
+        try:
+            self.socket.settimeout(READ_S)
+            self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._challenge = receive(self.socket, CHALLENGE_BYTES)
+        except BaseException:
+            self.socket.close()
+            raise
 
     def send(self, request: BlockRequest, key: bytes) -> None:
         body = msgspec.msgpack.encode(request)
@@ -148,6 +154,10 @@ class BlockClient:
     def _head(self, connection: _Connection, address: str) -> tuple[int, bytes, bytes]:
         sock = connection.socket
         status, short, long = ANSWER.unpack(receive(sock, ANSWER.size))
+        if status not in STATUSES or short > INDEX_BYTES_MAX or long > BLOCK_BYTES_MAX:
+            # Another program has the port of a worker that has ended, say.
+            self._drop(address)
+            raise Unavailable(f"the server at {address} is no block server")
         text, data = receive(sock, short), receive(sock, long)
         if status in (FOUND, MISSING):
             return status, text, data

@@ -21,6 +21,7 @@ _INDEX: Final = struct.Struct("<QQ")
 _SIZE: Final = struct.Struct("<I")
 #: Parts of one block: the reducers of a map-reduce run, at most.
 PARTS_MAX: Final = 1 << 16
+INDEX_BYTES_MAX: Final = PARTS_MAX * _INDEX.size
 #: Parts of one system call; the kernel takes up to 1,024.
 _PARTS: Final = 512
 

@@ -28,7 +28,7 @@ ANSWER: Final = struct.Struct("<BIQ")
 REQUEST_BYTES_MAX: Final = 1 << 20
 NAMES_MAX: Final = 4_096
 
-FOUND, MISSING, DENIED, INVALID = 0, 1, 2, 3
+FOUND, MISSING, DENIED, INVALID = STATUSES = 0, 1, 2, 3
 #: Operations: parts of blocks, or the end of a job.
 FETCH, FORGET = "fetch", "forget"
 

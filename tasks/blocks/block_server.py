@@ -53,6 +53,8 @@ CONNECTIONS_MAX: Final = 64
 #: An idle connection, or a reader that does not read, is closed after this time.
 IDLE_S: Final = 60.0
 SWEEP_S: Final = 60.0
+#: The pause after a connection that could not be taken.
+REFUSED_S: Final = 0.5
 
 _decode = msgspec.msgpack.Decoder(BlockRequest).decode
 
@@ -95,11 +97,17 @@ class BlockServer:
             self._room.acquire()
             try:
                 connection, _ = self._listener.accept()
-            except OSError:
-                return  # closed
-            threading.Thread(
-                target=self._serve, args=(connection,), name="weft-block", daemon=True
-            ).start()
+                try:
+                    threading.Thread(
+                        target=self._serve, args=(connection,), name="weft-block", daemon=True
+                    ).start()
+                except BaseException:
+                    connection.close()
+                    raise
+            except (OSError, RuntimeError) as error:  # no more open files, or threads, for now
+                self._room.release()
+                if not self._ended.wait(REFUSED_S):
+                    log.warning("the block server cannot take a connection: %s", error)
 
     def _sweep(self) -> None:
         while True:

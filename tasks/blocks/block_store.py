@@ -66,6 +66,12 @@ class BlockStore:
         self.folder = os.path.abspath(folder or default_folder())
         try:
             os.makedirs(self.folder, mode=0o700, exist_ok=True)
+            if not folder and os.stat(self.folder).st_uid != os.getuid():
+                # The name is no secret, and all users write to the temporary folder.
+                raise InvalidArgument(
+                    f"the spill folder {self.folder} belongs to another user: name one of your own "
+                    "with --spill or WEFT_SPILL"
+                )
             self.id = self._identify()
         except OSError as error:
             raise InvalidArgument(

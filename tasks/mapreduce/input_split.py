@@ -55,7 +55,10 @@ def list_input(where: str) -> list[InputFile]:
     paths = [where] if not os.path.isdir(where) else sorted(_walk(where))
     files = []
     for path in paths:
-        status = os.stat(path)
+        try:
+            status = os.stat(path)
+        except OSError as error:  # a link to nothing, say
+            raise InvalidArgument(f"the input {path} cannot be read: {error.strerror}") from None
         if not os.path.isfile(path):
             raise InvalidArgument(f"the input {path} is not a regular file")
         files.append(InputFile(path, status.st_size, status.st_mtime_ns))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 import shutil
 import sys
 import time
@@ -296,7 +298,7 @@ class MapReduce:
         found = folder.unfinished()
         if found is not None and not found.plan.same_work(plan):
             folder.refuse_other(found)
-            shutil.rmtree(found.plan.spill, ignore_errors=True)
+            _remove_spill(found.plan.spill, folder)
             found = None
         if found is None:
             folder.clear_work()
@@ -342,8 +344,20 @@ def _spill_folder(spill: Any, folder: OutputFolder) -> str:
     """The folder of this run: the same at each run of the same output."""
     if spill is None:
         return os.path.join(folder.work, "spill")
-    name = folder.path.strip(os.sep).replace(os.sep, "_")[-100:]
-    return os.path.join(os.path.abspath(spill), f"weft-{name}")
+    return os.path.join(os.path.abspath(spill), _spill_name(folder))
+
+
+def _spill_name(folder: OutputFolder) -> str:
+    """Another name for each output: the end of a run removes the folder."""
+    readable = re.sub(r"[^A-Za-z0-9._-]", "_", folder.path.strip(os.sep))[-60:]
+    return f"weft-{readable}-{hashlib.sha256(os.fsencode(folder.path)).hexdigest()[:16]}"
+
+
+def _remove_spill(path: str, folder: OutputFolder) -> None:
+    """Removes the spill folder that the notes in an output name, if it is one: anyone may have
+    written these notes."""
+    if os.path.basename(path) == _spill_name(folder):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _make_spill(path: str) -> None:

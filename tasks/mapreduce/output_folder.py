@@ -52,6 +52,7 @@ class OutputFolder:
         self.path = path
         self.work = os.path.join(path, WORK)
         self.drafts = os.path.join(self.work, "drafts")
+        self._lock_path = os.path.join(self.work, "lock")
         self._overwrite = overwrite
         self._lock = -1
         self._made = False
@@ -59,6 +60,21 @@ class OutputFolder:
     def __enter__(self) -> OutputFolder:
         if os.path.exists(self.path) and not os.path.isdir(self.path):
             raise InvalidArgument(f"the output {self.path} is a file: name a folder")
+        self._check_names()
+        self._made = not os.path.isdir(self.path)
+        os.makedirs(self.drafts, exist_ok=True)
+        self._lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._release()
+            raise self._in_use() from None
+        if not self._is_locked() or self._has_ended():
+            self._release()
+            raise self._in_use()
+        return self
+
+    def _check_names(self) -> None:
         names = set(os.listdir(self.path)) if os.path.isdir(self.path) else set()
         foreign = sorted(n for n in names if n not in (SUCCESS, WORK) and not _PART.fullmatch(n))
         if foreign:
@@ -71,17 +87,25 @@ class OutputFolder:
             raise InvalidArgument(
                 f"the output folder {self.path} exists: choose another folder, or pass overwrite"
             )
-        self._made = not os.path.isdir(self.path)
-        os.makedirs(self.drafts, exist_ok=True)
-        self._lock = os.open(os.path.join(self.work, "lock"), os.O_RDWR | os.O_CREAT, 0o666)
+
+    def _in_use(self) -> UsageError:
+        return UsageError(
+            f"another run writes to {self.path}: wait for its end, or choose another folder"
+        )
+
+    def _is_locked(self) -> bool:
+        """False if another run has ended and removed the file between its opening and the lock."""
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self._release()
-            raise UsageError(
-                f"another run writes to {self.path}: wait for its end, or choose another folder"
-            ) from None
-        return self
+            return os.path.samestat(os.stat(self._lock_path), os.fstat(self._lock))
+        except FileNotFoundError:
+            return False
+
+    def _has_ended(self) -> bool:
+        """True if another run has written its output since the names were checked."""
+        if self._overwrite or not os.path.exists(os.path.join(self.path, SUCCESS)):
+            return False
+        shutil.rmtree(self.work, ignore_errors=True)
+        return True
 
     def __exit__(self, *error: object) -> None:
         self._release()

@@ -72,6 +72,17 @@ def fan(count: int) -> str:
     return g.submit().id
 
 
+@app.task
+def several(graphs: int, delays: int) -> int:
+    """Submits graphs whose tasks have different delays, so each is a batch."""
+    for _ in range(graphs):
+        g = tasks.current().graph()
+        for delay in range(delays):
+            g.add(one.with_options(delay=delay / 1000))
+        g.submit()
+    return graphs * delays
+
+
 @app.task(attempts=1)
 def fan_fails(count: int) -> None:
     g = tasks.current().graph()

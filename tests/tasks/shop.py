@@ -166,3 +166,13 @@ async def wait_for(seconds: float) -> int:
 @app.task(queue="async", time_limit=0.2, attempts=1)
 async def wait_long() -> None:
     await asyncio.sleep(60)
+
+
+@app.task(queue="async", attempts=2)
+async def kill_event_loop() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@app.task(queue="async", attempts=2)
+def kill_thread_of_event_loop() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from weft.errors import InvalidArgument, PermissionDenied, StorageFull, Unavailable
-from weft.tasks.blocks import block_server
+from weft.tasks.blocks import block_server, block_store
 from weft.tasks.blocks.block_client import BlockClient, WantedPart
 from weft.tasks.blocks.block_file import BlockDamaged
 from weft.tasks.blocks.block_frames import (
@@ -223,3 +223,66 @@ def test_an_unusable_folder_is_named(tmp_path: Path) -> None:
 def test_processes_agree_on_the_id_of_a_store(store: BlockStore) -> None:
     assert BlockStore(store.folder).id == store.id
     assert store.sweep() == 0
+
+
+def test_the_default_folder_of_another_user_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(block_store, "default_folder", lambda: str(tmp_path / "blocks"))
+    BlockStore()
+    monkeypatch.setattr(os, "getuid", lambda: os.stat(tmp_path).st_uid + 1)
+    with pytest.raises(InvalidArgument, match="belongs to another user"):
+        BlockStore()
+    BlockStore(str(tmp_path / "named"))
+
+
+def test_a_connection_that_cannot_be_taken_does_not_end_the_server(
+    store: BlockStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the limit of open files, say."""
+    failures = [RuntimeError("can't start new thread"), OSError(errno.EMFILE, "too many")]
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == "weft-block" and failures:
+            raise failures.pop()
+        start(thread)
+
+    monkeypatch.setattr(block_server, "REFUSED_S", 0.01)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    keys: Any = Keys(a=b"k" * 32)
+    checksum = store.put("app", "a", "block", [b"data"], TTL_S)
+    served = BlockServer(store, keys, "app", "127.0.0.1")
+    try:
+        client, wanted = BlockClient("app", keys), [WantedPart("block", checksum)]
+        found: list[bytes | BlockDamaged] = []
+        while not found:
+            try:
+                found = list(client.fetch(served.address, "a", wanted))
+            except Unavailable:
+                pass
+        assert (found, failures) == ([b"data"], [])
+        client.close()
+    finally:
+        served.close()
+
+
+@pytest.mark.parametrize("answer", [b"\x09" + b"x" * 12, b"\x00" + b"\xff" * 12])
+def test_another_program_at_the_port_of_a_dead_worker_is_no_block_server(answer: bytes) -> None:
+    """It is not believed about the size of its answer either."""
+    keys: Any = Keys(a=b"k" * 32)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.sendall(b"c" * CHALLENGE_BYTES)
+                connection.recv(1 << 16)
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        with pytest.raises(Unavailable, match="is no block server"):
+            list(BlockClient("app", keys).fetch(address, "a", [WantedPart("block", None)]))
+        thread.join()

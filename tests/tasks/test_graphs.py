@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import weft
 from tests.tasks import graphs_app as shop
 from weft import tasks
-from weft.errors import InvalidArgument, TooLarge, UsageError
-from weft.tasks.testing import WorkerProcess, worker_process
+from weft.errors import InvalidArgument, TooLarge, Unavailable, UsageError
+from weft.tasks.testing import WorkerProcess, thread_worker, worker_process
 from weft.testing import Cluster
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -153,6 +154,16 @@ def test_a_graph_from_inside_a_task(worker: WorkerProcess) -> None:
     assert marks.stats().ready == 0
 
 
+def test_graphs_inside_a_task_beyond_its_transaction_fail_the_task(worker: WorkerProcess) -> None:
+    """The batches and the structures of the graphs count, too."""
+    futures = [shop.several.submit(*each) for each in ((2, 600), (600, 1), (2, 400))]
+    for future in futures[:2]:
+        error = future.exception(TIMEOUT_S)
+        assert error is not None
+        assert (error.error, "those of its graphs included" in error.text) == ("TooLarge", True)
+    assert futures[2].result(TIMEOUT_S) == 800
+
+
 def test_a_cancelled_graph_ends_without_running_the_rest(worker: WorkerProcess) -> None:
     g = shop.app.graph()
     first = g.add(shop.nap, 30)
@@ -267,6 +278,68 @@ def test_limits(worker: WorkerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     huge.add(shop.length, b"x" * (5 << 20))
     with pytest.raises(TooLarge, match="pass the address"):
         huge.submit()
+    with pytest.raises(InvalidArgument, match="after must be"):
+        shop.app.graph().add(shop.one, after=5)  # type: ignore[arg-type]
+
+
+def test_a_node_deep_in_an_argument_is_refused_with_the_rule() -> None:
+    g = shop.app.graph()
+    first = g.add(shop.one)
+    for value in ({"first": first}, [[first]], {first}, [1, {"deep": (first,)}]):
+        with pytest.raises(InvalidArgument, match=r"total: .* is inside of an argument"):
+            g.add(shop.total, value)
+    with pytest.raises(InvalidArgument, match="argument 'values'"):
+        g.add(shop.total, {"no": object()})
+    assert len(g) == 1
+
+
+def test_a_graph_of_too_many_batches_is_refused_before_anything_is_sent() -> None:
+    """Different delays are different batches; one commit releases them all."""
+    wide = shop.app.graph()
+    first = wide.add(shop.one)
+    for n in range(2_049):
+        wide.add(shop.add.with_options(delay=n), first)
+    with pytest.raises(TooLarge, match=r"the children of .* would be 2049 batches, at most 2048"):
+        wide.planned(16)
+    flat = shop.app.graph()
+    for n in range(4_097):
+        flat.add(shop.one.with_options(delay=n))
+    with pytest.raises(TooLarge, match="the graph would be 4097 batches, at most 4096"):
+        flat.planned(16)
+
+
+def test_a_task_whose_inputs_cannot_be_read_is_not_counted_as_an_attempt(
+    node: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from weft.tasks import execution
+    from weft.tasks.graph_inputs import GraphInputs
+
+    app = tasks.App("unread", node.servers)
+
+    @app.task
+    def first() -> int:
+        return 1
+
+    @app.task(attempts=1)
+    def second(value: int) -> tuple[int, int]:
+        return value, tasks.current().attempt
+
+    read, failures = GraphInputs._read, [Unavailable("no node answers")] * 3
+
+    async def unread(self: GraphInputs, missing: list[int]) -> dict[int, Any]:
+        if failures:
+            raise failures.pop()
+        return await read(self, missing)
+
+    monkeypatch.setattr(GraphInputs, "_read", unread)
+    monkeypatch.setattr(GraphInputs, "remember", lambda *_: None)
+    monkeypatch.setattr(execution, "GIVEN_UP_MS", 1)
+    with thread_worker(app, node.servers):
+        g = app.graph()
+        g.add(second, g.add(first))
+        assert g.submit().result(TIMEOUT_S) == (1, 1)
+    assert not failures
+    app.close()
 
 
 def test_inline() -> None:

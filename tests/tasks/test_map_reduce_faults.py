@@ -26,10 +26,10 @@ from tests.tasks.map_reduce_reference import (
     sorted_reference,
 )
 from weft.tasks import mapreduce
-from weft.tasks.mapreduce import weft_engine
+from weft.tasks.mapreduce import job, weft_engine
 from weft.tasks.mapreduce.job_plan import save_outputs
 from weft.tasks.mapreduce.line_flow import SortFlow
-from weft.tasks.mapreduce.output_folder import UnfinishedRun
+from weft.tasks.mapreduce.output_folder import OutputFolder, UnfinishedRun
 from weft.tasks.testing import worker_process
 from weft.testing import Cluster
 
@@ -310,3 +310,14 @@ def test_a_node_is_killed_during_a_run(tmp_path: Path) -> None:
         mapreduce.app.close()
     assert killed
     assert output_of(tmp_path / "out") == sorted_reference(lines)
+
+
+def test_each_output_has_its_own_spill_folder_and_removes_no_other(tmp_path: Path) -> None:
+    """The notes of an unfinished run are a file in the output, which anyone may have written."""
+    first, second = OutputFolder("/data/a/b_c", False), OutputFolder("/data/a_b/c", False)
+    folders = [job._spill_folder(tmp_path, each) for each in (first, second)]
+    assert folders[0] != folders[1]
+    for folder in folders:
+        Path(folder).mkdir()
+        job._remove_spill(folder, first)
+    assert [os.path.exists(folder) for folder in folders] == [False, True]

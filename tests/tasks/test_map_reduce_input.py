@@ -121,6 +121,10 @@ def test_an_input_that_is_missing_or_no_file_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(InvalidArgument, match="pipe is not a regular file"):
         list_input(str(tmp_path))
+    os.unlink(tmp_path / "pipe")
+    os.symlink(tmp_path / "nothing", tmp_path / "link")
+    with pytest.raises(InvalidArgument, match="link cannot be read: No such file"):
+        list_input(str(tmp_path))
 
 
 def test_an_input_that_changes_is_noticed(tmp_path: Path) -> None:

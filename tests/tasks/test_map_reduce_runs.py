@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import sys
@@ -26,7 +27,9 @@ from tests.tasks.map_reduce_reference import (
     sorted_reference,
 )
 from weft.client.cli.main import cli
+from weft.errors import InvalidArgument, UsageError
 from weft.tasks import mapreduce
+from weft.tasks.mapreduce.output_folder import OutputFolder
 from weft.tasks.testing import worker_process
 from weft.testing import Cluster
 
@@ -163,6 +166,33 @@ def test_an_output_that_exists_is_refused_and_overwritten_when_told(tmp_path: Pa
     mapreduce.sort.run(source, out, workers=1, reducers=1, overwrite=True)
     assert output_of(out) == sorted_reference(lines_of(source))
     assert len(parts_of(out)) == 1
+
+
+@pytest.mark.parametrize("ends", ["before the folder is made", "before the lock"])
+def test_a_run_that_ends_meanwhile_keeps_its_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    """The names were checked while the other run was at work."""
+    output = tmp_path / "out"
+    other = OutputFolder(str(output), False)
+    other.__enter__()
+
+    module = "weft.tasks.mapreduce.output_folder"
+    call = "os.makedirs" if ends == "before the folder is made" else "fcntl.flock"
+    real: Any = {"os.makedirs": os.makedirs, "fcntl.flock": fcntl.flock}[call]
+
+    def after_the_end(*args: Any, **more: Any) -> Any:
+        monkeypatch.undo()
+        other.commit([])
+        other.__exit__()
+        return real(*args, **more)
+
+    monkeypatch.setattr(f"{module}.{call}", after_the_end)
+    with pytest.raises(UsageError, match="another run writes to"):
+        OutputFolder(str(output), False).__enter__()
+    assert os.listdir(output) == ["_SUCCESS"]
+    with pytest.raises(InvalidArgument, match="exists: choose another folder"):
+        OutputFolder(str(output), False).__enter__()
 
 
 @pytest.mark.parametrize("overwrite", [False, True])

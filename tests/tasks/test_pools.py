@@ -13,6 +13,9 @@ import pytest
 import weft
 from tests.tasks import shop
 from weft import tasks
+from weft.client.key_group import KeyGroup
+from weft.ids import MessageId
+from weft.tasks.call import result_prefix
 from weft.tasks.testing import thread_worker, worker_process
 from weft.tasks.worker import TaskWorker
 from weft.tasks.worker_options import WorkerOptions
@@ -62,6 +65,25 @@ def test_a_soft_limit_interrupts_a_thread_and_only_its_task(node: Cluster) -> No
             futures[0].result(TIMEOUT_S)
         assert futures[1].result(TIMEOUT_S) == "spun"
         assert tasks.gather(spin.map([0.0] * 20), timeout=TIMEOUT_S) == ["spun"] * 20
+
+
+def test_effects_that_are_no_transaction_fail_their_task(node: Cluster) -> None:
+    """The task writes the row of its own result, which the transaction writes, too."""
+    app = made("clash")
+
+    @app.task
+    def clash(n: int) -> int:
+        number = MessageId.parse(tasks.current().id)
+        group = KeyGroup(app.session, result_prefix(app.name, number), number.partition)
+        if n == 3:
+            tasks.current().kv.insert(group.key("0"), b"mine")
+        return n
+
+    with thread_worker(app, node.servers):
+        error = clash.submit(3).exception(TIMEOUT_S)
+        assert error is not None
+        assert "twice: write it once" in error.text
+        assert clash.submit(4).result(TIMEOUT_S) == 4
 
 
 def test_the_fixture_runs_a_node_and_a_worker(

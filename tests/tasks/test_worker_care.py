@@ -344,6 +344,19 @@ def test_the_error_of_a_lost_task_has_the_reason(node: Cluster) -> None:
         assert worker.stop() == 0
 
 
+def test_a_task_that_ends_its_event_loop_is_lost_after_its_attempts(node: Cluster) -> None:
+    """The process runs many tasks at once: the attempts of those that it had begun are counted."""
+    with worker_process(APP, node.servers, "-q", "async", folder=ROOT) as worker:
+        futures = [shop.kill_event_loop.submit(), shop.kill_thread_of_event_loop.submit()]
+        for future in futures:
+            error = future.exception(TIMEOUT_S)
+            assert isinstance(error, weft.WorkerLost)
+            assert "2 times" in error.text
+            assert error.text.endswith("The last time: the worker process ended with SIGKILL")
+        assert shop.wait_for.submit(0.0).result(TIMEOUT_S) == 1
+        assert worker.stop() == 0
+
+
 # --- bad input that only the worker can see ---
 
 
