@@ -136,6 +136,11 @@ class QueueSettlement(Generic[M]):
         if lost:
             raise leases.lost_error(lost)
 
+    def by_node(self, claims: Sequence[Claim]) -> list[list[Claim]]:
+        """Splits the claims by the node that leads their partition: a consumer does not wait for
+        a node without an answer before it goes on with the others."""
+        return [part for _, part in _by_node(self._session.router, claims)]
+
     async def send_claims(
         self,
         claims: list[Claim],
