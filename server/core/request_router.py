@@ -83,7 +83,9 @@ SHORT_ROUND: Final = ENGINE_ALONE & {
     wire.Push, wire.Multicast, wire.PushTopic, wire.Pop, wire.Ack, wire.Nack, wire.Extend,
     wire.Peek, wire.Commit, wire.Move,
 }  # fmt: skip
-_NOT_YET: Final = wire.Failure("UNAVAILABLE", "this node is in no cluster: ask another", True)
+_NOT_YET: Final = wire.Failure(
+    "UNAVAILABLE", "this node is not a member of its cluster yet: retry, or ask another node", True
+)
 
 
 class RouterHost(Leader, Protocol):
