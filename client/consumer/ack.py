@@ -118,11 +118,11 @@ class QueueSettlement(Generic[M]):
     ) -> None:
         await reply(self._session, message, body, headers, ack, timeout_ms)
 
-    async def give_back(self, claims: list[Claim]) -> None:
+    async def give_back(self, claims: list[Claim], *, timeout_ms: int | None = None) -> None:
         """Returns unused messages: other consumers may get them, and no delivery is counted."""
         leases.close(claims)
         await self.send_claims(
-            claims, lambda receipts: wire.Nack(self.name, receipts, counted=False), None
+            claims, lambda receipts: wire.Nack(self.name, receipts, counted=False), timeout_ms
         )
 
     async def settle(

@@ -41,5 +41,5 @@ def check_result(result: object) -> UsageError | None:
     if inspect.isgenerator(result) or inspect.iscoroutine(result):
         result.close()  # otherwise Python warns that the coroutine was never awaited
     return UsageError(
-        f"the handler returned {kind} that nobody runs: pass a plain function, or use weft.aio"
+        f"the handler returned {kind}, whose body never ran: pass a plain function, or use weft.aio"
     )

@@ -21,8 +21,10 @@ from weft.client.consumer.lease import Claim, Settler
 from weft.client.consumer.lease_renewal import LeaseRenewal
 from weft.client.consumer.message import AsyncMessage, unpack
 from weft.client.consumer.prefetch_buffer import PrefetchBuffer
+from weft.client.lease_ticket import TicketDesk, tickets
 from weft.client.queue_core import QueueCore
-from weft.errors import WeftError
+from weft.client.routing.session import ClientSession
+from weft.errors import Unavailable, WeftError
 from weft.proto import wire
 
 OPEN, BLOCKED = 0, 1
@@ -74,10 +76,10 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "PATIENCE_S", 0.01)
 
 
-def lend(partition: int, count: int, owner: object = None) -> list[AsyncMessage]:
+def lend(partition: int, count: int, *, name: str = "q", ms: int = LEASE_MS) -> list[AsyncMessage]:
     frame = wire.encode(wire.Payload([b"%d-%d" % (partition, n) for n in range(count)]))
-    one = wire.Lent(partition, 1, 9 + partition, 0, count, 5, 6, 1, 1_500, LEASE_MS, 4, "")
-    (found,) = unpack(AsyncMessage, "q", [one], [frame], cast(Settler, owner))
+    one = wire.Lent(partition, 1, 9 + partition, 0, count, 5, 6, 1, 1_500, ms, 4, "")
+    (found,) = unpack(AsyncMessage, name, [one], [frame], cast(Settler, None))
     found[0]._lease.handed_to = 0
     return found
 
@@ -175,3 +177,18 @@ async def test_acks_of_other_partitions_do_not_wait() -> None:
         await flush
     assert queue.answers[BLOCKED] == 1
     assert losses.count == 0
+
+
+async def test_leases_of_tasks_are_renewed_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A supervisor waited longer than a lease, and renewed no other queue after a failure."""
+    calls: list[tuple[str, int]] = []
+
+    async def send(core: QueueCore[Any], claims: list[Claim], make: object, limit: int) -> object:
+        calls.append((core.name, limit))
+        raise Unavailable("no primary")
+
+    monkeypatch.setattr(QueueCore, "send_claims", send)
+    held = [each for name in ("a", "b") for each in tickets(lend(BLOCKED, 1, name=name, ms=30_000))]
+    with pytest.raises(Unavailable):
+        await TicketDesk(cast(ClientSession, None)).renew(held)
+    assert calls == [("a", 10_000), ("b", 10_000)]
