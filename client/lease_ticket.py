@@ -8,11 +8,12 @@ connection on which they were popped.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from typing import Final
 
 import msgspec
 
 from weft import limits
-from weft.errors import InvalidArgument
+from weft.errors import InvalidArgument, WeftError
 from weft.proto import wire
 
 from .consumer.lease import Claim, ClientLease, LeasedBatch, claims
@@ -20,6 +21,9 @@ from .consumer.message import BaseMessage, M
 from .producer.batch import Body, Headers
 from .queue_core import QueueCore
 from .routing.session import ClientSession
+
+#: Shortest timeout of a renewal: a client waits less for a silent node before it asks others.
+RENEW_MS_MIN: Final = 2_000
 
 
 class LeaseTicket(msgspec.Struct, frozen=True, array_like=True):
@@ -98,19 +102,32 @@ class TicketDesk:
         self._session = session
 
     async def renew(self, held: Sequence[LeaseTicket]) -> list[LeaseTicket]:
-        """Extends the leases by their own duration; returns those that are lost."""
+        """Extends the leases by their own duration; returns those that are lost.
+
+        One call goes to all nodes at once. If a partition has no primary, the call fails after a
+        third of the duration, and the next call renews the others in time. Longer waits would end
+        leases that each call could have extended. For the same reason a failure is raised after the
+        calls for all queues.
+        """
         lost: list[LeaseTicket] = []
+        failure: WeftError | None = None
         by_kind: dict[tuple[str, int], list[LeaseTicket]] = {}
         for ticket in held:
             by_kind.setdefault((ticket.queue, ticket.lease_ms), []).append(ticket)
         for (queue, lease_ms), some in by_kind.items():
-            found = await self._core(queue).send_claims(
-                [ticket.claim() for ticket in some],
-                lambda receipts, q=queue, ms=lease_ms: wire.Extend(q, receipts, ms),  # type: ignore[misc]
-                None,
-            )
+            try:
+                found = await self._core(queue).send_claims(
+                    [ticket.claim() for ticket in some],
+                    lambda receipts, q=queue, ms=lease_ms: wire.Extend(q, receipts, ms),  # type: ignore[misc]
+                    max(RENEW_MS_MIN, lease_ms // 3),
+                )
+            except WeftError as error:
+                failure = error
+                continue
             gone = {claim.lease.lent.nonce for claim in found}
             lost += [ticket for ticket in some if ticket.nonce in gone]
+        if failure is not None:
+            raise failure
         return lost
 
     async def nack(

@@ -37,6 +37,11 @@ class QueueCore(QueuePushes, QueuePops[M]):
         return self._session.router.breaks
 
     @property
+    def alone(self) -> bool:
+        """True if the cluster has one node: no other node can answer."""
+        return self._session.router.alone
+
+    @property
     def quiet(self) -> bool:
         """True if no abandoned call can still hold a lease."""
         return self._session.router.quiet

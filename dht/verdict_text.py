@@ -30,6 +30,8 @@ class Findings(NamedTuple):
 def reasons(survival: Survival, found: Findings, advice: list[str]) -> list[str]:
     """The reasons besides an outage; appends to the advice."""
     view = survival.view
+    if _has_left(survival):
+        return []  # what this node knows of the others is outdated
     if not view.places:
         advice.append("start the nodes, or query another node with -s")
         return ["no partitions are known"]
@@ -101,6 +103,11 @@ def outage(survival: Survival, found: Findings) -> tuple[list[str], list[str]]:
     view = survival.view
     said: list[str] = []
     advice: list[str] = []
+    if _has_left(survival):
+        left = named(view, [survival.seen.observer])
+        said.append(f"{left} was leaving and reaches no other member: it has left, or is cut off")
+        advice.append(f"query another node with -s; if {left} has left, stop its process")
+        return said, advice
     if view.places and not survival.quorum:
         _lost_quorum(survival, said, advice)
     if found.stranded:
@@ -109,6 +116,17 @@ def outage(survival: Survival, found: Findings) -> tuple[list[str], list[str]]:
         blocked = _partitions(len(found.blocked))
         said.append(f"{blocked} without the {view.min_sync} live copies that a push needs")
     return said, advice
+
+
+def _has_left(survival: Survival) -> bool:
+    """True if the observer has probably left: the others send nothing to a former member, so its
+    last view has itself as leaving, and the others look dead."""
+    seen, view = survival.seen, survival.view
+    member = view.members.get(seen.observer)
+    if member is None or member.state != "leaving" or len(view.members) < 2:
+        return False
+    others = (seen.alive & view.members.keys()) - {seen.observer}
+    return not others and not any(seen.observer in place.sync for place in view.places)
 
 
 def _lost_quorum(survival: Survival, said: list[str], advice: list[str]) -> None:

@@ -55,6 +55,11 @@ HEAD, BODY, DEDUP, DEDUP_KEY, PARTITION, QUEUE, TABLE = b"h", b"b", b"d", b"e", 
 LOG, NODE, REPLICA, LEASES, LEASE, ENDED = b"l", b"n", b"m", b"o", b"r", b"s"
 HOLD, SUBSCRIPTION, RESERVATION, APP, CLOSED, FENCE = b"k", b"u", b"v", b"a", b"c", b"f"
 OUTBOX, CHANNEL_MARK, TOPIC, FEATURE = b"w", b"x", b"y", b"g"
+#: Every kind of record.
+KINDS = (
+    QUEUE, TOPIC, FEATURE, NODE, REPLICA, LOG, PARTITION, HEAD, BODY, DEDUP, DEDUP_KEY, LEASES,
+    LEASE, ENDED, HOLD, SUBSCRIPTION, RESERVATION, APP, CLOSED, FENCE, OUTBOX, CHANNEL_MARK, TABLE,
+)  # fmt: skip
 #: The number of a partition has 16 bits, and the catalogue needs one number, too.
 PARTITIONS_MAX = 0xFFFF
 _OF_PARTITION = (

@@ -14,8 +14,6 @@ import logging
 import os
 import queue
 import resource
-import shlex
-import shutil
 import signal
 import sys
 import threading
@@ -28,6 +26,7 @@ from typing import Final
 
 from weft.errors import ShuttingDown, StoreDamaged, WeftError
 from weft.persistence.directory import DataDirectory
+from weft.shell_command import typed_command
 
 from .address import Address
 from .config import Config
@@ -282,18 +281,6 @@ def _warn(config: Config, directory: DataDirectory) -> None:
             "other users can read the data directory: run chmod 700 on it",
             extra=fields(data=directory.path, mode=f"{directory.mode:04o}"),
         )
-
-
-def typed_command(called: str) -> str:
-    """The command to type in another terminal, in the same directory: `weft` only if the search
-    path finds this very file."""
-    found = shutil.which("weft")
-    file = Path(called)
-    if file.name != "weft" or not file.exists():  # python -m, or a test
-        return "weft" if found else f"{shlex.quote(sys.executable)} -m weft.client.cli.main"
-    if found and Path(found).samefile(file):
-        return "weft"
-    return shlex.quote(called if "/" in called else f"./{called}")
 
 
 def _welcome(

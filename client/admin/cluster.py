@@ -71,7 +71,10 @@ class ClusterCalls:
         for failure in failures:
             if not failure.retriable:
                 raise failure
-        raise ConnectionLost(f"no node answered: {'; '.join(each.message for each in failures)}")
+        reasons = "; ".join(each.message for each in failures)
+        if all(isinstance(failure, ConnectionLost) for failure in failures):
+            raise ConnectionLost(f"no node answered: {reasons}")
+        raise Unavailable(reasons)  # a node answered, and has no quorum, or is no member yet
 
 
 def _call(server: str, call: str, request: Any, timeout_s: float) -> Any:

@@ -118,11 +118,11 @@ class QueueSettlement(Generic[M]):
     ) -> None:
         await reply(self._session, message, body, headers, ack, timeout_ms)
 
-    async def give_back(self, claims: list[Claim]) -> None:
+    async def give_back(self, claims: list[Claim], *, timeout_ms: int | None = None) -> None:
         """Returns unused messages: other consumers may get them, and no delivery is counted."""
         leases.close(claims)
         await self.send_claims(
-            claims, lambda receipts: wire.Nack(self.name, receipts, counted=False), None
+            claims, lambda receipts: wire.Nack(self.name, receipts, counted=False), timeout_ms
         )
 
     async def settle(
@@ -135,6 +135,11 @@ class QueueSettlement(Generic[M]):
         leases.close(claims)
         if lost:
             raise leases.lost_error(lost)
+
+    def by_node(self, claims: Sequence[Claim]) -> list[list[Claim]]:
+        """Splits the claims by the node that leads their partition: a consumer does not wait for
+        a node without an answer before it goes on with the others."""
+        return [part for _, part in _by_node(self._session.router, claims)]
 
     async def send_claims(
         self,

@@ -6,6 +6,10 @@ and `flush`, `drain` and `close` raise it. Any thread may ack messages: a set an
 in one atomic step each. The order of two steps prevents a forgotten ack: `add` appends the message
 and then checks whether the loop is awake; the loop declares that it sleeps and then checks for
 messages.
+
+A request gathers the next acks while it is under way. A partition without a primary keeps its
+request waiting until the client's timeout. After `PATIENCE_S` the batcher sends the next acks
+beside such a request: nothing renews the leases of acked messages, so they must not wait as long.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Generic
+from typing import Final, Generic
 
 from weft.client.producer.accumulator import Post
 from weft.client.queue_core import QueueCore
@@ -27,6 +31,9 @@ from .lease import Claim, ClientLease
 from .message import M
 
 log = logging.getLogger("weft.client")
+
+#: How long the next acks wait for the answer to a request.
+PATIENCE_S: Final = 1.0
 
 #: Called with the ids of messages that lost their lease before the ack arrived.
 OnLost = Callable[[list[MessageId]], None]
@@ -89,6 +96,8 @@ class AckBatcher(Generic[M]):
         self._gathered: deque[M] = deque()
         self._awake = False
         self._task: asyncio.Task[None] | None = None
+        #: Requests under way, each for at most the client's timeout.
+        self._requests: set[asyncio.Task[None]] = set()
 
     # --- from any thread ---
 
@@ -135,16 +144,24 @@ class AckBatcher(Generic[M]):
 
     async def flush(self) -> None:
         """Returns when all gathered acks have been sent and answered."""
-        while self._gathered or self._task is not None:
+        while self._gathered or self._task is not None or self._requests:
             self.send()
             if self._task is not None:
                 await self._task
+            elif self._requests:
+                await asyncio.wait(self._requests)
 
     async def _send(self) -> None:
         try:
             while True:
                 while self._gathered:
-                    await self._send_once()
+                    if self._queue.alone:
+                        await self._send_once()
+                        continue
+                    request = asyncio.ensure_future(self._send_once())
+                    self._requests.add(request)
+                    request.add_done_callback(self._requests.discard)
+                    await asyncio.wait([request], timeout=PATIENCE_S)
                 self._awake = False
                 if not self._gathered:
                     return

@@ -14,8 +14,14 @@ a message is a chunk of its own: before it, and again after it, the client confi
 (`quiet`), so that a crash on this message, or on the next one, does not count against a finished
 message.
 
+A partition without a primary must not stop a consumer that holds one of its messages. The nodes
+record their parts of a chunk independently. If a node does not answer in `PATIENCE_S`, all held
+messages of its partitions are *stalled*, and the other messages go on. Each stalled partition
+returns by itself, when a primary has recorded its first message or has reported the lease as lost.
+
 States of a message: waiting (in `_waiting`) -> being recorded (`_recording`) -> handed out (in the
-prefetch buffer). `take_back` can withdraw messages at any time before the hand-out.
+prefetch buffer), or stalled (`_stalled`) -> resumed (`_resumed`, the first of a partition) or
+waiting. `take_back` can withdraw messages at any time before the hand-out.
 """
 
 from __future__ import annotations
@@ -24,24 +30,29 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, Generic
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, Final, Generic
 
 from weft.client.queue_core import QueueCore
 from weft.client.routing.session import pause_s
 from weft.errors import WeftError
 
 from . import lease as leases
-from .lease import ClientLease
+from .lease import Claim, ClientLease
 from .message import M
 from .prefetch_buffer import PrefetchBuffer
 
 log = logging.getLogger("weft.client")
+_lease_of = attrgetter("_lease")
 
 #: Target duration of the application's work on one chunk, in seconds.
 CHUNK_S: Final = 0.01
 #: Largest chunk: beyond this size the cost of a call per chunk is negligible.
 CHUNK_MAX: Final = 1000
+#: How long the application waits for the record of a part of a chunk.
+PATIENCE_S: Final = 1.0
 #: From this chunk size on, the next chunk is recorded while the application works on the last one.
 #: Otherwise such a fast application would wait for the node a good part of the time.
 AHEAD_MIN: Final = 64
@@ -65,6 +76,11 @@ class HandOut(Generic[M]):
         self._on_taken = on_taken
         self._waiting: deque[list[M]] = deque()
         self._recording: list[M] = []
+        #: For each stalled partition its messages, one list per lease, in order.
+        self._stalled: dict[int, deque[list[M]]] = {}
+        #: First messages of partitions that were stalled, their hand-out recorded: each a chunk.
+        self._resumed: deque[list[M]] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._size = 1
         #: Chunks that the application has not finished: size and time of the hand-out.
         self._out: deque[tuple[int, float]] = deque()
@@ -73,13 +89,16 @@ class HandOut(Generic[M]):
         self._wanted = self._ended = False
         self._last: WeftError | None = None
         self._wake = asyncio.Event()
-        #: Number of messages that are prefetched and not handed out.
+        #: Number of messages that are prefetched and not handed out, without the stalled ones.
         self.held = 0
 
     def add(self, groups: Sequence[list[M]]) -> None:
         """Adds prefetched messages, one list per lease."""
-        self._waiting.extend(groups)
-        self.held += sum(map(len, groups))
+        for group in groups:
+            if self._stalled and not self._unless_stalled(group):
+                continue
+            self._waiting.append(group)
+            self.held += len(group)
         self._wake.set()
 
     def want(self) -> None:
@@ -107,7 +126,14 @@ class HandOut(Generic[M]):
 
     def take_back(self) -> list[M]:
         """Removes and returns all messages that were not handed out."""
-        taken = [*self._recording, *(message for group in self._waiting for message in group)]
+        for task in self._tasks:
+            task.cancel()
+        stalled = [group for groups in self._stalled.values() for group in groups]
+        taken = list(self._recording)
+        for group in (*self._resumed, *stalled, *self._waiting):
+            taken += group
+        self._resumed.clear()
+        self._stalled.clear()
         self._waiting.clear()
         self._recording = []
         self.held = 0
@@ -117,11 +143,11 @@ class HandOut(Generic[M]):
         while True:
             await self._wake.wait()
             self._wake.clear()
-            while self._is_wanted() and (self._waiting or self._ended):
+            while self._is_wanted() and (self._waiting or self._resumed or self._ended):
                 chunk = self._recording = self._next_chunk()
                 if not chunk:
                     self._on_taken()  # dropped lost leases: there is room for others
-                    if self._ended and not self._waiting:
+                    if self._ended and not self._waiting and not self._resumed:
                         self._prefetch_buffer.put(self._last)
                         return
                     continue
@@ -136,6 +162,7 @@ class HandOut(Generic[M]):
             await self._quiet()
         if chunk[0]._index >= chunk[0]._lease.handed_to:  # otherwise the pop was the record
             await self._record(chunk)
+        chunk = self._recording  # without messages that are stalled now
         self._recording = []
         self.held -= len(chunk)
         good = [message for message in chunk if not message._lease.lost]
@@ -147,6 +174,8 @@ class HandOut(Generic[M]):
 
     def _next_chunk(self) -> list[M]:
         """Returns messages to hand out together; an empty list if the remaining leases are lost."""
+        if self._resumed:
+            return self._resumed.popleft()
         chunk: list[M] = []
         while self._waiting and len(chunk) < self._size:
             group = self._waiting[0]
@@ -167,9 +196,29 @@ class HandOut(Generic[M]):
                 break
         return chunk
 
+    # --- the record of a hand-out ---
+
     async def _record(self, chunk: list[M]) -> None:
-        """Returns when the node has recorded the hand-out or reported the lease as lost."""
-        claims, lease_ms, tries = leases.group(chunk), chunk[0].lease_ms, 0
+        """Returns when the nodes have recorded the hand-out or reported leases as lost, except for
+        partitions that are stalled then."""
+        claims, lease_ms = leases.group(chunk), chunk[0].lease_ms
+        if self._queue.alone:
+            await self._record_at_node(claims, lease_ms)
+            return
+        records = {
+            self._start(self._record_at_node(part, lease_ms)): part
+            for part in self._queue.by_node(claims)
+        }
+        done, slow = await asyncio.wait(records, timeout=PATIENCE_S)
+        for record in done:
+            record.result()
+        for record in slow:
+            record.cancel()
+        if slow:
+            self._stall([claim for record in slow for claim in records[record]])
+
+    async def _record_at_node(self, claims: list[Claim], lease_ms: int) -> None:
+        tries = 0
         while True:
             try:
                 lost = await self._queue.hand_out(claims, lease_ms)
@@ -177,13 +226,69 @@ class HandOut(Generic[M]):
             except WeftError as error:
                 if not error.retriable:
                     raise
-                log.warning("hand-out from %s is not recorded: %s", self._queue.name, error.message)
+                if not tries:
+                    name = self._queue.name
+                    log.warning("hand-out from %s is not recorded yet: %s", name, error.message)
                 await asyncio.sleep(pause_s(tries))
                 tries += 1
         for claim in lost:
             self._on_lost(claim.lease)
         for claim in claims:
             claim.lease.handed_to = max(claim.lease.handed_to, max(claim.indexes) + 1)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    # --- stalled partitions ---
+
+    def _stall(self, silent: list[Claim]) -> None:
+        """Sets aside all messages of the nodes that did not answer, in their order."""
+        held = [*silent, *(claim for group in self._waiting for claim in leases.group(group))]
+        slow = _partitions(silent)
+        parts = map(_partitions, self._queue.by_node(held))
+        partitions = set[int]().union(*(part for part in parts if part & slow))
+        log.warning(
+            "a consumer of %s goes on without %d partitions, whose node does not answer",
+            self._queue.name, len(partitions),
+        )  # fmt: skip
+        self._stalled |= {number: deque() for number in partitions}
+        recording = [list(group) for _, group in groupby(self._recording, _lease_of)]
+        self._recording = [m for group in recording for m in self._unless_stalled(group)]
+        self._waiting = deque(group for group in self._waiting if self._unless_stalled(group))
+        for number in partitions:
+            self.held -= sum(map(len, self._stalled[number]))
+            self._start(self._resume(number))
+
+    def _unless_stalled(self, group: list[M]) -> list[M]:
+        """The group of one lease; an empty list after the group joined its stalled partition."""
+        stalled = self._stalled.get(group[0]._lease.lent.partition)
+        if stalled is None:
+            return group
+        stalled.append(group)
+        return []
+
+    async def _resume(self, partition: int) -> None:
+        """Ends the stall of a partition when a primary answers for its first message."""
+        first = self._stalled[partition][0][:1]
+        try:
+            await self._record_at_node(leases.group(first), first[0].lease_ms)
+        except WeftError as error:
+            self.end(error)
+            return
+        groups = self._stalled.pop(partition)
+        if rest := groups.popleft()[1:]:
+            groups.appendleft(rest)
+        self._resumed.append(first)
+        self._waiting.extendleft(reversed(groups))
+        self.held += len(first) + sum(map(len, groups))
+        self._wake.set()
+
+
+def _partitions(claims: Iterable[Claim]) -> set[int]:
+    return {claim.lease.lent.partition for claim in claims}
 
 
 def _go_together(one: ClientLease, other: ClientLease) -> bool:

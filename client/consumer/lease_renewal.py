@@ -1,9 +1,10 @@
 """Renews the leases of messages in progress.
 
 Every lease with unsettled messages is extended after a third of its duration, so two renewals may
-fail before the lease ends. All due renewals go in one call. After a broken connection all leases
-are renewed at once, because a restarted node has forgotten its leases: the sooner the client knows,
-the fewer messages are processed twice.
+fail before the lease ends. All due renewals of a node go in one call. Calls to different nodes are
+independent: a partition without a primary must not end the leases of the others. After a broken
+connection all leases are renewed at once, because a restarted node has forgotten its leases: the
+sooner the client knows, the fewer messages are processed twice.
 """
 
 from __future__ import annotations
@@ -41,6 +42,9 @@ class LeaseRenewal:
         self._due: dict[ClientLease, tuple[float, float]] = {}
         self._look = asyncio.Event()
         self._finishing = False
+        #: Calls under way, and their leases: no second call begins for these.
+        self._calls: set[asyncio.Task[None]] = set()
+        self._calling: set[ClientLease] = set()
 
     def add(self, new: Iterable[ClientLease]) -> None:
         now = time.monotonic()
@@ -81,6 +85,14 @@ class LeaseRenewal:
         self._look.set()
 
     async def run(self) -> None:
+        try:
+            await self._run()
+        finally:
+            for call in self._calls:
+                call.cancel()
+            await asyncio.gather(*self._calls, return_exceptions=True)
+
+    async def _run(self) -> None:
         while True:
             self._look.clear()
             if not self._due:
@@ -88,7 +100,11 @@ class LeaseRenewal:
                     return
                 await self._look.wait()
                 continue
-            pause = min(due for due, _ in self._due.values()) - time.monotonic()
+            idle = [due for lease, (due, _) in self._due.items() if lease not in self._calling]
+            if not idle:
+                await self._look.wait()
+                continue
+            pause = min(idle) - time.monotonic()
             if pause > 0:
                 # Not `wait_for`: before Python 3.12 `wait_for` can swallow a cancellation.
                 alarm = asyncio.get_running_loop().call_later(
@@ -98,18 +114,18 @@ class LeaseRenewal:
                 alarm.cancel()
                 continue
             try:
-                await self._round()
-            except WeftError as error:
+                self._round()
+            except WeftError as error:  # the client is closing
                 log.warning("leases of %s were not renewed: %s", self._queue.name, error.message)
                 await asyncio.sleep(AGAIN_S)
 
-    async def _round(self) -> None:
+    def _round(self) -> None:
         now = time.monotonic()
         due: dict[int, list[Claim]] = {}
         for lease, (when, end) in list(self._due.items()):
             lease_ms = lease.lent.lease_ms
             # Include leases that are due soon: few large calls instead of many small ones.
-            if when - lease_ms / 12_000 > now:
+            if when - lease_ms / 12_000 > now or lease in self._calling:
                 continue
             claim = leases.unsettled(lease)
             if not claim.indexes:
@@ -120,17 +136,28 @@ class LeaseRenewal:
             else:
                 due.setdefault(lease_ms, []).append(claim)
         for lease_ms, claims in due.items():
-            await self._extend(claims, lease_ms)
+            for part in self._queue.by_node(claims):
+                self._calling.update(claim.lease for claim in part)
+                call = asyncio.ensure_future(self._extend(part, lease_ms))
+                self._calls.add(call)
+                call.add_done_callback(self._calls.discard)
 
     async def _extend(self, claims: list[Claim], lease_ms: int) -> None:
-        name = self._queue.name
-        lost = await self._queue.send_claims(
-            claims, lambda receipts: wire.Extend(name, receipts, lease_ms), None
-        )
-        next_due = time.monotonic() + lease_ms / 3000
-        for claim in claims:
-            if claim.lease in self._due:
-                self._due[claim.lease] = (next_due, self._due[claim.lease][1])
+        name, lost, pause_s = self._queue.name, list[Claim](), AGAIN_S
+        try:
+            lost = await self._queue.send_claims(
+                claims, lambda receipts: wire.Extend(name, receipts, lease_ms), None
+            )
+            pause_s = lease_ms / 3000
+        except WeftError as error:
+            log.warning("leases of %s were not renewed: %s", name, error.message)
+        finally:
+            next_due = time.monotonic() + pause_s
+            for claim in claims:
+                self._calling.discard(claim.lease)
+                if claim.lease in self._due:
+                    self._due[claim.lease] = (next_due, self._due[claim.lease][1])
+            self._look.set()
         # Messages acked during the call are not in hand: the ack itself reports their loss.
         for claim in lost:
             self.lose(claim.lease)

@@ -47,6 +47,9 @@ ACK_LINGER_MS_MAX: Final = 60_000
 RENEW_FOR_MS_MAX: Final = 7 * limits.DAY_MS
 #: Poll interval of a drain: are all messages in hand settled?
 DRAIN_LOOK_S: Final = 0.01
+#: How long a stop waits for partitions without a primary to take their messages back: the
+#: application may have little time for the rest of its stop.
+GIVE_BACK_MS: Final = 5_000
 #: Poll interval after a cancelled pop: has the node answered?
 QUIET_LOOK_S: Final = 0.001
 
@@ -180,7 +183,8 @@ class Prefetcher(Generic[M]):
             unseen = self.hand_out.take_back() + self._prefetch_buffer.unseen()
             self._prefetch_buffer.put(None)
             claims = [claim for claim in leases.group(unseen) if not claim.lease.lost]
-            await self._queue.give_back([_open(claim) for claim in claims if claim.lease.open])
+            unused = [_open(claim) for claim in claims if claim.lease.open]
+            await self._queue.give_back(unused, timeout_ms=GIVE_BACK_MS)
             await self._nothing_lent()
         except WeftError as error:
             log.warning(

@@ -13,6 +13,7 @@ from weft.client.consumer.message import AsyncMessage
 from weft.client.consumer.prefetcher import ConsumerOptions, Prefetcher
 from weft.client.queue_core import QueueCore
 
+from .handler_check import check_handler
 from .loop import WorkLoop, WorkOptions
 from .signals import stopping
 from .worker_stats import WorkerStats
@@ -33,6 +34,7 @@ class AsyncWorker:
         options: WorkOptions,
         inboxes: set[Prefetcher[AsyncMessage]],
     ) -> None:
+        check_handler("handler", handler, awaits=True)
         self._queue = queue
         self._inboxes = inboxes
         self.stats = WorkerStats(queue.name)

@@ -35,7 +35,8 @@ from weft.client.consumer.prefetcher import PREFETCH_MAX, ConsumerOptions
 from weft.client.queue_core import QueueCore
 from weft.errors import DeadlineExceeded, LeaseLost, Refused, WeftError
 
-from .retry_policy import Reject, Retry, RetryLater
+from .handler_check import check_result
+from .retry_policy import RETRY, Reject, Retry, RetryLater
 from .worker_stats import WorkerStats
 
 log = logging.getLogger("weft.worker")
@@ -231,9 +232,7 @@ class WorkLoop(Generic[M]):
         began = time.monotonic()
         error = await self._invoke(message)
         self._stats.took(time.monotonic() - began)
-        if isinstance(error, SystemExit | KeyboardInterrupt):
-            self.fatal = self.fatal or error
-            self.stop()
+        self._stop_if_fatal(error)
         try:
             error = await self._settle(message, error)
         except WeftError as failed:
@@ -243,11 +242,16 @@ class WorkLoop(Generic[M]):
             log.warning("%s failed: %s", message, _reason(error))
             await self._report(message, error)
 
+    def _stop_if_fatal(self, error: BaseException | None) -> None:
+        if isinstance(error, SystemExit | KeyboardInterrupt):
+            self.fatal = self.fatal or error
+            self.stop()
+
     async def _invoke(self, message: M) -> BaseException | None:
         limit = asyncio.timeout(self._options.time_limit_s)
         try:
             async with limit:
-                await self._call(self._handler, message)
+                result = await self._call(self._handler, message)
         except TimeoutError as error:
             if not limit.expired():
                 return error
@@ -258,7 +262,7 @@ class WorkLoop(Generic[M]):
             return Stopped("the worker stopped before the handler ended") if stopped else error
         except BaseException as error:
             return error
-        return None
+        return check_result(result)
 
     async def _settle(self, message: M, error: BaseException | None) -> BaseException | None:
         """Acks or nacks the message; returns the error to report."""
@@ -273,14 +277,14 @@ class WorkLoop(Generic[M]):
             await lease.owner.ack_many([message])
             stats.succeeded += 1
             return None
-        attempt, retry = message.deliveries, self._options.retry
-        final = isinstance(error, Reject) or attempt >= retry.attempts
+        attempt = message.deliveries
+        final = isinstance(error, Reject) or attempt >= self._options.retry.attempts
         if isinstance(error, RetryLater):
             delay_ms = int(error.delay_s * 1000)
         elif isinstance(error, Stopped | SystemExit | KeyboardInterrupt):
             delay_ms, final = 0, False
         else:
-            delay_ms = retry.delay_ms(attempt)
+            delay_ms = self._pause_ms(attempt)
         dead = self._dead_letter and (final or 0 < self._most <= attempt)
         if message.group is not None and not dead and self._front is not None:
             prefetcher = self._front.prefetcher
@@ -292,6 +296,14 @@ class WorkLoop(Generic[M]):
         else:
             stats.retried += 1
         return error
+
+    def _pause_ms(self, attempt: int) -> int:
+        """The pause of `retry`. If the application's backoff fails, the message still returns."""
+        try:
+            return self._options.retry.delay_ms(attempt)
+        except Exception:
+            log.exception("the backoff of a worker of %s failed", self._queue.name)
+            return RETRY.delay_ms(attempt)
 
     async def _give_back(self, message: M) -> None:
         """Returns a message that must wait for an older one of its group; uncounted."""
@@ -317,12 +329,19 @@ class WorkLoop(Generic[M]):
             return
         try:
             await self._call(self._options.on_error, message, error)
-        except Exception:
+        except asyncio.CancelledError:
+            raise
+        except BaseException as failed:
+            # A SystemExit that left this task would end the event loop, and with it the client.
+            self._stop_if_fatal(failed)
             log.exception("on_error of a worker of %s failed", self._queue.name)
 
 
 def _reason(error: BaseException) -> str:
     """Returns the reason stored with a dead letter, cut to the node's limit."""
     says = isinstance(error, LeaseLost | Reject)
-    text = str(error) if says else f"{type(error).__name__}: {error}"
+    try:
+        text = str(error) if says else f"{type(error).__name__}: {error}"
+    except Exception:  # the application's own __str__ failed: the message must return all the same
+        text = type(error).__name__
     return text.encode(errors="replace")[: limits.REASON_BYTES_MAX].decode(errors="ignore")

@@ -47,8 +47,9 @@ class Retry:
     """The number of attempts for a message, and the pause after each failure.
 
     After `attempts` deliveries the message moves to the queue's dead-letter queue, with the error
-    as its reason. A queue without a dead-letter queue keeps the message and retries it after the
-    longest pause. The queue's own `max_deliveries` applies as well: the smaller number counts.
+    as its reason. A queue without a dead-letter queue keeps the message and retries it for ever,
+    with the same pauses. The queue's own `max_deliveries` applies as well: the smaller number
+    counts.
     Raises InvalidArgument for a value out of range.
 
         await orders.work(handle, retry=weft.Retry(attempts=5, backoff=weft.expo(1, 60)))

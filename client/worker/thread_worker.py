@@ -21,6 +21,7 @@ from weft.client.consumer.sync_message import Message
 from weft.client.queue_core import QueueCore
 from weft.errors import DeadlineExceeded, UsageError
 
+from .handler_check import check_handler
 from .loop import WorkLoop, WorkOptions
 from .signals import stopping
 from .worker_stats import WorkerStats
@@ -109,6 +110,9 @@ class ThreadWorker:
         add: Callable[[Prefetcher[Message]], None],
         discard: Callable[[Prefetcher[Message]], None],
     ) -> None:
+        check_handler("handler", handler, awaits=False)
+        if options.on_error is not None:
+            check_handler("on_error", options.on_error, awaits=False)
         self._background = background
         self._direct = direct
         self._handler = handler

@@ -105,6 +105,13 @@ def _checked(core: Core, request: wire.Recover, unreachable: list[str]) -> list[
 def _check_execution(
     core: Core, request: wire.Recover, numbers: list[int], unreachable: list[str], *, quorum: bool
 ) -> None:
+    absent = [n for n in unreachable if n not in request.lost]
+    if not numbers and quorum and absent:
+        raise UsageError(
+            "nothing to recover: no partition and no majority is lost with the named nodes alone. "
+            f"Others do not answer: {', '.join(absent)}. Start them, or name them as lost if their "
+            "disks are lost, too"
+        )
     if not numbers and quorum:
         raise UsageError(
             "nothing to recover: every partition has a live member, and the votes are a majority. "
@@ -114,7 +121,6 @@ def _check_execution(
         raise UsageError("the cluster has changed since the report: look at it again")
     if not [n for n in holders(core.view) if n not in request.lost and n not in unreachable]:
         raise UsageError("no live node can hold data: start one, or ask one of those that run")
-    absent = [n for n in unreachable if n not in request.lost]
     if quorum and not core.view.quorum(n for n in core.view.deciders if core.reachable(n)):
         raise UsageError(
             f"the votes are no majority while {', '.join(absent)} do not run: start them first"

@@ -157,7 +157,11 @@ def status(
                 if place.role != "unknown" and place.sync[0] == node:
                     places[number] = place
     if whole is None:
-        return wire.Failure("UNAVAILABLE", "this node is in no cluster yet", True), ()
+        return wire.Failure(
+            "UNAVAILABLE",
+            "this node is not a member of its cluster yet: retry, or ask another node",
+            True,
+        ), ()
     merged = [places.get(number, place) for number, place in enumerate(whole.places)]
     # A member without an answer counts as dead, even if its last message is recent.
     answered = {

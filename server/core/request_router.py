@@ -85,7 +85,13 @@ SHORT_ROUND: Final = ENGINE_ALONE & {
     wire.Put, wire.RemoveKey, wire.AppendKey, wire.SwapKey, wire.Lookup,
     wire.InsertMany, wire.LookupMany, wire.RemoveMany,
 }  # fmt: skip
-_NOT_YET: Final = wire.Failure("UNAVAILABLE", "this node is in no cluster: ask another", True)
+_NOT_YET: Final = wire.Failure(
+    "UNAVAILABLE", "this node is not a member of its cluster yet: retry, or ask another node", True
+)
+
+_LEFT: Final = wire.Failure(
+    "UNAVAILABLE", "this node has left its cluster: ask another node, and stop this one", True
+)
 
 
 class RouterHost(Leader, Protocol):
@@ -203,7 +209,9 @@ class RequestRouter:
             words = check(request, self.host.core.catalogue)
         if words is not None:
             return wire.Failure("INVALID_ARGUMENT", words, False)
-        return None if self.host.node in self.host.view.members else _NOT_YET
+        if self.host.node in self.host.view.members:
+            return None
+        return _LEFT if self.host.node in self.host.view.removed else _NOT_YET
 
     def _is_astray(self, request: wire.AnyRequest) -> bool:
         """True if a smart client sent a batch here by mistake: the client does not know yet that

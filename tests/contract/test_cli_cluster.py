@@ -1,60 +1,32 @@
-"""`weft cluster status`, `leave` and `recover`, against a scripted Cluster service."""
+"""`weft cluster status` and `leave`, against a scripted Cluster service."""
 
 from __future__ import annotations
 
-import json
 import os
 import pty
 import subprocess
 import sys
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
-from tests.contract.fake_cluster import FakeCluster, fake_cluster
+from tests.contract.cluster_cli import PARTITIONS, A, B, C, three_nodes, weft, weft_json
+from tests.contract.fake_cluster import FakeCluster
 from weft.client.cli.cluster import leave
 from weft.client.cli.cluster.status import short_ids
-from weft.client.cli.main import cli
 from weft.errors import InvalidArgument, Unavailable
 from weft.proto import weft_pb2 as pb
-
-A, B, C = "aaaa000011112222", "bbbb000011112222", "bbcc000011112222"
-PARTITIONS = 6
 
 
 @pytest.fixture
 def fake() -> Iterator[FakeCluster]:
-    """Three nodes, six partitions and the catalogue; everything is healthy."""
-    with fake_cluster() as fake:
-        fake.places.voters.extend([A, B, C])
-        for port, name in enumerate((A, B, C), 1):  # nothing listens on these
-            where = f"127.0.0.1:{port}"
-            fake.places.nodes.append(
-                pb.Node(id=name, grpc=where, state="active", voter=True, alive=True)
-            )
-        for number in range(PARTITIONS + 1):
-            order = [(A, B, C)[(number + step) % 3] for step in range(3)]
-            fake.places.places.append(
-                pb.Place(epoch=number + 1, sync=order[:2], learners=order[2:], role="active")
-            )
+    with three_nodes() as fake:
         yield fake
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leave, "_LOOK_S", 0.01)
-
-
-def weft(fake: FakeCluster, *words: str, code: int = 0) -> Result:
-    told = CliRunner().invoke(cli, ["-s", fake.address, "cluster", *words])
-    assert told.exit_code == code, (told.stdout, told.stderr, told.exception)
-    return told
-
-
-def weft_json(fake: FakeCluster, *words: str) -> Any:
-    return json.loads(weft(fake, *words, "--json").stdout)
 
 
 # --- status -----------------------------------------------------------------------------------
@@ -322,72 +294,9 @@ def test_force_asks_twice_and_says_what_can_be_lost(
     assert fake.leaves == ([A] if code == 0 else [])
 
 
-# --- recover ----------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def lost(fake: FakeCluster) -> FakeCluster:
-    """Two of three nodes are dead; two partitions have a copy left, and one has none."""
-    for number in (0, 1):
-        fake.places.nodes[number].alive = False
-    fake.recovery.unreachable.extend([A, B])
-    fake.recovery.catalogue = PARTITIONS
-    fake.recovery.places.extend(
-        [
-            pb.LostPlace(partition=0, sync=[A, B], base=C, messages={"orders": 1200, "jobs": 3}),
-            pb.LostPlace(partition=3, sync=[A, B]),
-            pb.LostPlace(partition=PARTITIONS, sync=[A, B], base=C),
-        ]
-    )
-    return fake
-
-
-def test_recover_reports_and_changes_nothing_unless_loss_is_accepted(lost: FakeCluster) -> None:
-    told = weft(lost, "recover", "--lost", "aa", "--lost", B).stdout
-    assert "3 of 7 partitions" in told
-    assert "jobs: 3, orders: 1,200" in told
-    assert "1 partitions without a copy" in told
-    assert "Unknown: messages that the lost nodes acknowledged in the last moments" in told
-    assert f"--lost {A} --lost {B} --accept-data-loss --force-voters" in told
-    assert not any(request.execute for request in lost.recovers)
-
-
-def test_recover_sends_what_was_reported(lost: FakeCluster) -> None:
-    words = ["recover", "--lost", "aa", "--lost", B, "--accept-data-loss", "--force-voters"]
-    found = weft_json(lost, *words, "--yes")
-    assert found["done"]
-    assert found["messages_kept"] == {"orders": 1200, "jobs": 3}
-    assert [each["base"] for each in found["partitions"]] == [C, None, C]
-    assert [each["catalogue"] for each in found["partitions"]] == [False, False, True]
-    asked = lost.recovers[-1]
-    assert list(asked.lost) == [A, B]
-    assert list(asked.partitions) == [0, 3, PARTITIONS]
-    assert asked.force_voters
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--accept-data-loss", "--yes"], "--lost NODE"),
-        (["--lost", "aa", "--accept-data-loss"], "To confirm, pass --yes"),
-        (["--lost", "zz", "--accept-data-loss", "--yes"], "is no member"),
-    ],
-)
-def test_recover_is_not_done_by_accident(lost: FakeCluster, words: list[str], said: str) -> None:
-    told = weft(lost, "recover", *words, code=2)
-    assert said in told.stderr
-    assert not any(request.execute for request in lost.recovers)
-
-
-def test_forced_voters_need_the_one_node_that_decides(lost: FakeCluster) -> None:
-    words = ["recover", "--lost", "aa", "--accept-data-loss", "--force-voters", "--yes"]
-    servers = f"{lost.address},127.0.0.1:1"
-    told = CliRunner().invoke(cli, ["-s", servers, "cluster", *words])
-    assert told.exit_code == 2
-    assert "exactly one deciding node" in told.stderr
-    assert not lost.recovers
-
-
-def test_with_nothing_lost_recover_says_so(fake: FakeCluster) -> None:
-    fake.recovery.quorum = True
-    assert "Nothing to recover" in weft(fake, "recover").stdout
+def test_a_node_that_answers_without_a_quorum_is_not_said_to_be_silent(fake: FakeCluster) -> None:
+    fake.failures = [Unavailable("quorum lost: 1 of 3 voters alive")]
+    told = weft(fake, "status", code=1)
+    assert "quorum lost: 1 of 3" in told.stderr
+    assert "no node answered" not in told.stderr
+    assert "weft serve" not in told.stderr

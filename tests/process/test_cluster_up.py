@@ -23,6 +23,7 @@ from tests.contract.served import eventually
 from weft.client.admin.cluster import ClusterCalls
 from weft.client.admin.cluster_health import ClusterHealth
 from weft.client.cli.cluster.up import ClusterPlan, layout, remember
+from weft.shell_command import typed_command
 
 pytestmark = pytest.mark.process
 
@@ -162,8 +163,9 @@ def test_it_shows_where_everything_is_and_what_to_try(tmp_path: Path, port: str)
             said += line
     grpc = f"127.0.0.1:{port.partition('=')[2]}"
     assert said.splitlines()[1].split()[:3][2] == grpc
-    assert f"weft -s {grpc} cluster status" in said
-    assert f"weft -s {grpc} queue create hello" in said
+    command = typed_command("main.py")
+    assert f"{command} -s {grpc} cluster status" in said
+    assert f"{command} -s {grpc} queue create hello" in said
 
 
 def test_a_node_that_is_killed_is_told_of_and_not_started_again(tmp_path: Path, port: str) -> None:
@@ -173,6 +175,28 @@ def test_a_node_that_is_killed_is_told_of_and_not_started_again(tmp_path: Path, 
         assert process.wait(100) == 1
         assert process.stderr is not None
         assert "node-0 exited with code -9" in process.stderr.read()
+
+
+def test_a_port_in_use_is_named_before_a_node_starts(tmp_path: Path, port: str) -> None:
+    """A cluster beside `make run`: the message names the option, and the option then works."""
+    base = int(port.partition("=")[2])
+    with socket.create_server(("127.0.0.1", base + 11)):
+        for flags in ([port], []):
+            with up(tmp_path, "-n2", *flags) as process:
+                _, said = process.communicate(timeout=100)
+            assert process.returncode == 1
+            assert f"error: node-1 cannot listen on 127.0.0.1:{base + 11}" in said
+            assert "--base-port" in said
+        assert not (tmp_path / "node-0").exists()
+        with up(tmp_path, "-n1", f"--base-port={base + 20}", "--json") as process:
+            (node,) = read_json(process)["nodes"]
+            assert node["grpc"] == f"127.0.0.1:{base + 20}"
+            process.send_signal(signal.SIGINT)
+            assert process.wait(100) == 0
+    with socket.create_server(("127.0.0.1", base + 21)), up(tmp_path) as process:
+        _, said = process.communicate(timeout=100)
+    assert process.returncode == 1
+    assert "--base-port" not in said, "the nodes of an existing cluster keep their ports"
 
 
 def test_a_node_that_does_not_start_is_named(tmp_path: Path, port: str) -> None:
@@ -189,8 +213,13 @@ def test_the_plan_is_remembered(tmp_path: Path) -> None:
     assert first == ClusterPlan(2, 9000, True)
     assert remember(tmp_path, None, None, witness=False) == first
     assert remember(tmp_path, 4, 9000, witness=False) == ClusterPlan(4, 9000, True)
-    with pytest.raises(click.UsageError, match="--base-port 9000"):
-        remember(tmp_path, None, 9100, witness=False)
+    assert remember(tmp_path, None, 9100, witness=False) == ClusterPlan(4, 9100, True), (
+        "no node yet"
+    )
+    (tmp_path / "node-1").mkdir()
+    (tmp_path / "node-1" / "node.json").write_text("{}")
+    with pytest.raises(click.UsageError, match="--base-port 9100"):
+        remember(tmp_path, None, 9000, witness=False)
     assert remember(tmp_path / "other", None, None, witness=False) == ClusterPlan(3, 7700, False)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import signal
 import subprocess
 import sys
@@ -144,6 +145,67 @@ def test_a_handler_that_exits_ends_the_worker(queue: weft.Queue) -> None:
     with pytest.raises(SystemExit):
         queue.work(handle)
     assert queue.stats().ready == 1
+
+
+def test_an_on_error_that_exits_ends_the_worker(queue: weft.Queue) -> None:
+    """The exit left the event loop's thread, and `work` waited for ever."""
+    queue.push(b"a")
+
+    def handle(message: weft.Message) -> None:
+        raise ValueError("no")
+
+    with pytest.raises(SystemExit):
+        queue.work(handle, on_error=lambda message, error: sys.exit(3), retry=weft.Retry(5, SOON))
+    assert queue.stats().ready + queue.stats().delayed == 1
+
+
+class Unprintable(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+def test_a_broken_backoff_or_error_does_not_keep_the_message(queue: weft.Queue) -> None:
+    """The message stayed leased, and the client renewed the lease for an hour."""
+    queue.push_many([b"backoff", b"text"])
+
+    def backoff(attempt: int) -> float:
+        return float("nan")
+
+    def handle(message: weft.Message) -> None:
+        if message.deliveries == 1:
+            raise ValueError("no") if message.body == b"backoff" else Unprintable
+
+    stats = queue.work(handle, retry=weft.Retry(5, backoff), idle_ms=3_000)
+    assert (stats.retried, stats.succeeded, stats.in_flight) == (2, 2, 0)
+
+
+def test_a_handler_whose_body_never_runs_acks_nothing(queue: weft.Queue) -> None:
+    """`async def` or `yield` in a synchronous worker acked every message unprocessed."""
+    queue.push(b"a")
+
+    async def coroutine(*arguments: object) -> None: ...
+
+    def generator(message: weft.Message) -> Iterator[int]:
+        yield 1
+
+    class Handler:
+        async def __call__(self, message: weft.Message) -> None: ...
+
+    for handler in (coroutine, generator, Handler(), functools.partial(coroutine)):
+        with pytest.raises(weft.InvalidArgument, match=r"^handler must be a plain function"):
+            queue.work(handler)
+    with pytest.raises(weft.InvalidArgument, match=r"^on_error must be a plain function"):
+        queue.work(lambda message: None, on_error=coroutine)
+    errors: list[BaseException] = []
+    for hidden in (coroutine, generator):
+        stats = queue.work(
+            lambda message: hidden(message),  # noqa: B023
+            retry=weft.Retry(5, SOON), idle_ms=500,
+            on_error=lambda message, error: errors.append(error),
+        )  # fmt: skip
+        assert stats.succeeded == 0
+    assert "whose body never ran" in str(errors[0])
+    assert queue.stats().acked == 0
 
 
 def test_a_lost_lease_is_reported(client: weft.Client, queue: weft.Queue) -> None:

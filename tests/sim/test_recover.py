@@ -170,6 +170,17 @@ def test_there_is_nothing_to_recover_while_every_partition_has_a_live_member() -
     assert "nothing to recover" in said.message
 
 
+def test_a_dead_node_that_was_not_named_is_no_live_member() -> None:
+    """With two of three nodes dead and one named, "every partition has a live member" was wrong."""
+    stage = _stage(3)
+    for node in ("n1", "n2"):
+        _lose(stage.world, node)
+    said = _ask(stage, stage.world.machines["n0"], wire.Recover(["n2"], True))
+    assert isinstance(said, wire.Failure)
+    assert "n1" in said.message
+    assert "live member" not in said.message
+
+
 def test_what_was_not_reported_is_not_given_up() -> None:
     stage = _stage(5)
     lost, at = _two_lost(stage)

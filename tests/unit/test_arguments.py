@@ -222,7 +222,7 @@ def _methods(target: object) -> Iterator[tuple[str, Callable[..., Any]]]:
 
 #: Methods of the asyncio queue for its consumers; their arguments were checked by public methods.
 INTERNAL: Final = {
-    "ack_claims", "confirm_acks", "give_back", "hand_out", "pop_groups", "push_reply",
+    "ack_claims", "by_node", "confirm_acks", "give_back", "hand_out", "pop_groups", "push_reply",
     "send_claims", "settle",
 }  # fmt: skip
 

@@ -93,6 +93,17 @@ def test_old_messages_without_a_consumer(fields: dict[str, int], level: str) -> 
     assert node.check_forgotten("s", [queue]).level == level
 
 
+def test_totals_that_miss_partitions_are_no_good_news() -> None:
+    """With 2 of 3 nodes dead, "dead letters: none" was no finding but a lack of answers."""
+    partial = stats("jobs", uncounted_partitions=124, missing_nodes=["77b1c0ffee"])
+    for found in (node.check_dead_letters("s", [partial]), node.check_forgotten("s", [partial])):
+        assert found.level == "WARN"
+        assert "the messages of 124 partitions are not counted" in found.found
+        assert "77b1" in found.found
+    old = stats("old", ready=1, oldest_ms=node.OLD_MS * 2)
+    assert "old:" in node.check_forgotten("s", [partial, old]).found
+
+
 def test_a_long_list_is_cut() -> None:
     queues = [stats(f"q{n}", ready=1, oldest_ms=node.OLD_MS * 2) for n in range(8)]
     assert node.check_forgotten("s", queues).found.endswith("; and 3 more")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from weft.client.cli import extras
-from weft.server.serve import typed_command
+from weft.shell_command import typed_command
 
 
 def _script(folder: Path) -> Path:

@@ -65,8 +65,8 @@ def test_both_flavours_have_the_same_names(kind: str) -> None:
         return {name for name in dir(getattr(module, kind)) if not name.startswith("_")}
 
     internal = {
-        "ack_claims", "breaks", "confirm_acks", "give_back", "hand_out", "pop_groups",
-        "push_reply", "quiet", "send_claims", "settle",
+        "ack_claims", "alone", "breaks", "by_node", "confirm_acks", "give_back", "hand_out",
+        "pop_groups", "push_reply", "quiet", "send_claims", "settle",
         "name", "queue", "count",  # an instance attribute in one, a property in the other
     }  # fmt: skip
     assert public(weft) - internal == public(aio) - internal

@@ -28,6 +28,14 @@ ALL_KINDS = [
 ]
 
 
+def test_every_kind_is_listed() -> None:
+    letters = [
+        value for value in vars(layout).values() if isinstance(value, bytes) and len(value) == 1
+    ]
+    assert len(letters) > 20
+    assert sorted(layout.KINDS) == sorted(letters), "`weft doctor --data` verifies these"
+
+
 @given(PARTITIONS, LSNS)
 def test_batch_keys_round_trip(partition: int, lsn: int) -> None:
     assert layout.unpack_batch(layout.head(partition, lsn)) == (partition, lsn)

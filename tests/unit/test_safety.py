@@ -349,3 +349,20 @@ def test_a_thousand_nodes_take_no_time() -> None:
     assert found.service == 1
     assert len(found.may_fail) == 1024
     assert taken < 5, f"{taken:.2f} s"
+
+
+def test_a_node_that_has_left_does_not_call_for_a_recovery() -> None:
+    """Its last view has itself as leaving. It said that the quorum is lost, and advised to start
+    the two nodes that served all the while, or `weft cluster recover`."""
+    view = views.mark("a", "leaving")(made(3))
+    rest = ("b", "c")
+    places = tuple(ReplicaSet(2, rest, ("a",)) for _ in view.places)
+    view = msgspec.structs.replace(view, places=places, voters=rest)
+    found = judged(view, rest, role=None, observer="a")
+    assert found.state == safety.UNAVAILABLE
+    assert len(found.reasons) == 1
+    assert "it has left, or is cut off" in found.outage
+    assert "recover" not in " ".join(found.advice)
+    assert "query another node with -s" in " ".join(found.advice)
+    assert "quorum lost" in judged(view, rest, role=None, observer="").outage
+    assert "left" not in judged(view, {"c"}, observer="a").outage, "another member answers"

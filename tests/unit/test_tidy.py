@@ -31,7 +31,10 @@ MAY_IMPORT: dict[str, set[str]] = {
 }
 #: Packages beside `weft`: Spark looks for its data sources by this name.
 BESIDE = ("pyspark_weft",)
-FOUNDATION = {"credit_buckets", "errors", "ids", "limits", "pop_search", "probe_walk", "spin_wait"}
+FOUNDATION = {
+    "credit_buckets", "errors", "ids", "limits", "pop_search", "probe_walk", "shell_command",
+    "spin_wait",
+}  # fmt: skip
 #: The client makes the public names of `import weft`, so the client's commands may use them too.
 FACE = set(weft.__all__) | {"__version__", "aio", "node_process", "testing"}
 PURE = ("dht", "server/engine", "server/core")

@@ -49,8 +49,8 @@ QUEUE: Final = Facade(
     # Consumers and workers call these methods on the core.
     omitted=frozenset(
         {
-            "ack_claims", "breaks", "confirm_acks", "give_back", "hand_out", "pop_groups",
-            "push_reply", "quiet", "send_claims", "settle",
+            "ack_claims", "alone", "breaks", "by_node", "confirm_acks", "give_back", "hand_out",
+            "pop_groups", "push_reply", "quiet", "send_claims", "settle",
         }
     ),
     statements={

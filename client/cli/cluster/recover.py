@@ -27,6 +27,10 @@ _UNKNOWN = (
     "Unknown: messages that the lost nodes acknowledged in the last moments before the failure and "
     "that are in no copy."
 )
+_OUTDATED = (
+    "The lost nodes were a majority: if they went on without this node before they failed, "
+    "messages that they acknowledged since are missing too, also in partitions that are not listed."
+)
 
 
 @click.command
@@ -112,11 +116,8 @@ def _tell(cluster_health: ClusterHealth, report: pb.RecoverResponse) -> None:
     )
     if not report.places:
         return
-    rows = [
-        (_name(place, report), place.base or "no copy", _messages(place)) for place in report.places
-    ]
     click.echo()
-    output.table(["partition", "restarts from", "messages in that copy"], rows)
+    output.table(["partition", "restarts from", "messages in that copy"], _rows(report))
     left = ", ".join(
         f"{name or 'unknown queues'}: {count:,}" for name, count in sorted(kept.items())
     )
@@ -127,11 +128,38 @@ def _tell(cluster_health: ClusterHealth, report: pb.RecoverResponse) -> None:
             "without a copy."
         )
     click.echo(_UNKNOWN)
+    if not report.quorum:
+        click.echo(_OUTDATED)
+
+
+def _rows(report: pb.RecoverResponse) -> list[tuple[str, str, str]]:
+    """One row for each run of adjacent partitions with equal words: a node loses dozens at once."""
+    runs: list[tuple[str, str, tuple[str, str]]] = []
+    before = -2
+    for place in report.places:
+        name = _name(place, report)
+        words = (place.base or "no copy", _messages(place))
+        adjacent = place.partition == before + 1 and place.partition != report.catalogue
+        if adjacent and runs[-1][2] == words and not place.messages:
+            runs[-1] = (runs[-1][0], name, words)
+        else:
+            runs.append((name, name, words))
+        before = place.partition
+    return [
+        (first if first == last else f"{first} to {last}", *words) for first, last, words in runs
+    ]
 
 
 def _advise(report: pb.RecoverResponse) -> None:
     if not report.places and report.quorum:
-        click.echo("Nothing to recover: every partition has a live member.")
+        silent = sorted(set(report.unreachable) - set(report.lost))
+        if silent:
+            click.echo(
+                "Nothing to recover without these nodes alone. Start the others that do not "
+                f"answer, or name them with --lost if their disks are lost: {', '.join(silent)}"
+            )
+        else:
+            click.echo("Nothing to recover: every partition has a live member.")
         return
     flags = " ".join(f"--lost {node}" for node in report.lost)
     force = "" if report.quorum else " --force-voters"

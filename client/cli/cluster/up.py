@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,8 +26,9 @@ from weft.client.admin.cluster import ClusterCalls
 from weft.client.cli import extras, output
 from weft.client.cli.failure import CommandFailed
 from weft.client.cli.options import wants_json
-from weft.errors import MissingExtra, WeftError
+from weft.errors import MissingExtra, UsageError, WeftError
 from weft.node_process import NodeProcess, Ports
+from weft.shell_command import typed_command
 
 NODES_DEFAULT: Final = 3
 #: Upper bound for one machine.
@@ -102,6 +105,7 @@ def up(
     folder = folder.absolute()
     plan = remember(folder, nodes, base_port, witness=witness)
     processes = [node for node in layout(folder, plan) if not has_left(node, plan)]
+    _check_ports(processes)
     with _interruptible():
         try:
             left = _start(processes, durability)
@@ -127,19 +131,38 @@ def remember(
     """Merges the options with the saved plan, options first, and saves the result."""
     file = folder / "cluster.json"
     before = ClusterPlan(**json.loads(file.read_text(encoding="utf-8"))) if file.exists() else None
-    if before is not None and base_port not in (None, before.base_port):
+    made = before is not None and any(node.made for node in layout(folder, before))
+    if before is not None and made and base_port not in (None, before.base_port):
         raise click.UsageError(
             f"{folder} has a cluster with --base-port {before.base_port}, and its nodes expect each"
             " other on these ports. Leave --base-port out, or choose another --data."
         )
     plan = ClusterPlan(
         nodes or (before.nodes if before else NODES_DEFAULT),
-        before.base_port if before else base_port or BASE_PORT_DEFAULT,
+        base_port or (before.base_port if before else BASE_PORT_DEFAULT),
         witness or (before is not None and before.witness),
         before.left if before else [],
     )
     _save(folder, plan)
     return plan
+
+
+def _check_ports(processes: list[NodeProcess]) -> None:
+    """Raises UsageError before any node starts if another program uses one of the ports."""
+    for node in processes:
+        for port in node.ports:
+            with socket.socket() as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the node itself
+                try:
+                    probe.bind((node.host, port))
+                except OSError as error:
+                    # The nodes of an existing cluster expect each other on their ports.
+                    made = any(each.made for each in processes)
+                    raise UsageError(
+                        f"{node.data.name} cannot listen on {node.host}:{port}: {error.strerror}. "
+                        "Stop the program that uses the port (perhaps another node)"
+                        + ("" if made else ", or pass other ports with --base-port")
+                    ) from None
 
 
 def has_left(node: NodeProcess, plan: ClusterPlan) -> bool:
@@ -246,12 +269,12 @@ def _greet(folder: Path, processes: list[NodeProcess]) -> None:
         ],
         right=("pid",),
     )
-    where = f"-s {processes[0].grpc} "
+    weft = f"{typed_command(sys.argv[0])} -s {processes[0].grpc}"
     click.echo(f"""
 Data and logs: {folder}
 Try in another terminal:
-  weft {where}cluster status
-  weft {where}queue create hello
+  {weft} cluster status
+  {weft} queue create hello
 Stop with Ctrl-C; the next `weft cluster up` starts the same cluster again.""")
 
 

@@ -79,13 +79,9 @@ class _Verify:
         self.damage: list[str] = []
 
     def run(self) -> None:
-        layout = self._layout
-        for kind in (
-            *(layout.QUEUE, layout.PARTITION, layout.HEAD, layout.BODY),
-            *(layout.DEDUP, layout.DEDUP_KEY, layout.TABLE),
-        ):
+        for kind in self._layout.KINDS:
             try:
-                self._scan(*layout.kind_range(kind))
+                self._scan(*self._layout.kind_range(kind))
             except StoreDamaged as error:
                 # LevelDB cannot continue this scan; records of other kinds may be in intact files.
                 self._note(error)
