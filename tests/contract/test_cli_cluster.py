@@ -44,7 +44,7 @@ def fake() -> Iterator[FakeCluster]:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leave, "_LOOK_S", 0.01)
+    monkeypatch.setattr(leave, "_POLL_S", 0.01)
 
 
 def weft(fake: FakeCluster, *words: str, code: int = 0) -> Result:
