@@ -24,8 +24,7 @@ from .routing.session import ClientSession, attempt, pause_s
 from .transport.link import Asked
 
 if TYPE_CHECKING:
-    from .async_client import AsyncClient
-    from .sync_client import Client
+    pass
 
 #: Separates the name of a key from its salt. A name must not contain it.
 SALT: Final = "~"
@@ -123,11 +122,6 @@ class KeyGroup:
                 raise end
             tries += 1
             await router.again(link, end, seen, pause, deadline)
-
-
-def group_of(client: Client | AsyncClient, prefix: str, partition: int) -> KeyGroup:
-    """The group of keys with this prefix on this partition."""
-    return KeyGroup(client._session, prefix, partition)
 
 
 def salted(start: str, partition: int, partitions: int) -> str:

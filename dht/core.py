@@ -109,7 +109,7 @@ class Core:
         self.leadership_checks = LeadershipChecks(self)
         self.failure_detector = FailureDetector(self)
         #: Time of a node's last message; for a node without any, time of the first check.
-        self.heard = self.failure_detector.heard
+        self.last_seen = self.failure_detector.last_seen
         self._ticker = Ticker(self)
         #: True if this node's disk is at its reserve; and the peers with a disk at its reserve.
         self.full = False
@@ -184,7 +184,7 @@ class Core:
         known = known and sender not in self.view.lost
         if not known and not isinstance(message, (Announce, Ping)):
             return
-        self.heard[sender] = self.now
+        self.last_seen[sender] = self.now
         HANDLERS[type(message)](self, sender, message)
 
     def learn(self, view: View) -> None:

@@ -36,8 +36,8 @@ class FailureDetector:
         self._core = core
         #: Time of a node's last message; for a node without any, time of the first check. Every
         #: member has an entry from the first check on, so no member is suspected at once.
-        self.heard: dict[str, int] = {}
-        #: Times of first checks only: equal to `heard` as long as the node has sent nothing.
+        self.last_seen: dict[str, int] = {}
+        #: Times of first checks only: equal to `last_seen` as long as the node has sent nothing.
         self.awaited: dict[str, int] = {}
         #: Until when this node does not repeat its proposal of a view without the node.
         self.suspected: dict[str, int] = {}
@@ -45,7 +45,7 @@ class FailureDetector:
     def reachable(self, node: str) -> bool:
         """True if a message from the node arrived within the suspicion timeout."""
         core = self._core
-        return node == core.node or core.now - self.heard.get(node, 0) < core.pace.suspect
+        return node == core.node or core.now - self.last_seen.get(node, 0) < core.pace.suspect
 
     def alive(self, node: str) -> bool:
         """True if the node is reachable and has not announced its stop."""
@@ -55,14 +55,14 @@ class FailureDetector:
     def met(self, node: str) -> bool:
         """True if the node is alive and has sent a message. A node not heard from yet gets some
         time before suspicion, but this node does not rely on such a node."""
-        return self.alive(node) and self.heard.get(node) != self.awaited.get(node)
+        return self.alive(node) and self.last_seen.get(node) != self.awaited.get(node)
 
     def suspect(self) -> None:
         """Proposes a view without each dead or stopping member of this node's sync sets."""
         core = self._core
         for node in core.view.members:
-            if node not in self.heard:
-                self.heard[node] = self.awaited[node] = core.now
+            if node not in self.last_seen:
+                self.last_seen[node] = self.awaited[node] = core.now
             if core.stopping or self.alive(node) or core.now < self.suspected.get(node, 0):
                 continue
             if not self._awaits(node):
@@ -70,7 +70,7 @@ class FailureDetector:
 
     def _awaits(self, node: str) -> bool:
         """True if the node has not sent anything yet, and still has time for its first message."""
-        core, since = self._core, self.heard[node]
+        core, since = self._core, self.last_seen[node]
         patience = FIRST_CONTACT * core.pace.suspect
         return since == self.awaited.get(node) and core.now - since < patience
 

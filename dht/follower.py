@@ -82,12 +82,12 @@ class Follower:
         level = lsn + len(message.entries)
         if state.level[0] != message.epoch or level > state.level[1]:
             state.level = message.epoch, level
-        self.hear_commit(message.epoch, message.committed)
+        self.receive_commit_index(message.epoch, message.committed)
         state.trim(message.trim)
         send = state.host.send_later if message.lazy else state.host.send
         send(sender, EntriesAppended(state.number, message.epoch, level, message.since))
 
-    def hear_commit(self, epoch: int, lsn: int) -> None:
+    def receive_commit_index(self, epoch: int, lsn: int) -> None:
         """Takes the primary's commit index, as far as the two logs are known to be equal."""
         state = self._state
         if state.level[0] == epoch:

@@ -117,7 +117,7 @@ class LogSync:
         """The commit index, if due to be sent to a level follower; else None."""
         state = self._state
         follower = state.progress.get(name) if state.role is Role.ACTIVE else None
-        due = follower is not None and follower.is_to_hear(state.committed)
+        due = follower is not None and follower.needs_commit_index(state.committed)
         return state.committed if due else None
 
     def resend(self) -> None:

@@ -66,7 +66,7 @@ def _commits(core: Core, sender: str, message: Commits) -> None:
     for number, epoch, lsn in message.commits:
         replica = core.replicas.get(number)
         if replica is not None:
-            replica.follower.hear_commit(epoch, lsn)
+            replica.follower.receive_commit_index(epoch, lsn)
             core.note_commit(replica)
 
 

@@ -210,7 +210,7 @@ class PeerReply(PeerMessage, frozen=True, tag="reply"):
     payload: list[bytes]
 
 
-class StockAnnouncement(PeerMessage, frozen=True, tag="stock"):
+class ReadyAnnouncement(PeerMessage, frozen=True, tag="stock"):
     """The sender's ready messages, by queue, for queues with a metadata list at the receiver.
 
     A later announcement (by boot and number) replaces an earlier one; an unnamed queue is empty.
@@ -238,7 +238,7 @@ PartitionMessage = (
     | Installed
     | FencedReply
 )
-QueueMessage = PeerRequest | PeerReply | StockAnnouncement
+QueueMessage = PeerRequest | PeerReply | ReadyAnnouncement
 AnyMessage = ViewMessage | PartitionMessage | QueueMessage
 
 encode = msgspec.msgpack.Encoder().encode

@@ -11,7 +11,7 @@ from typing import Final
 from .snapshot_transfer import SnapshotTransfer
 
 #: Checks without progress before a lazy append is resent: the answer comes with a ping.
-_LATE_LOOKS: Final = 6
+_LATE_POLLS: Final = 6
 #: How often the primary sends a commit index to a follower that gets no further entries.
 _TELL_TIMES: Final = 3
 
@@ -71,7 +71,7 @@ class Progress:
         if self.next is None or self.next <= self.match:
             self.next = self.match + 1
 
-    def is_to_hear(self, committed: int) -> bool:
+    def needs_commit_index(self, committed: int) -> bool:
         """True if the follower has the committed entries and is due for the commit index; counts
         the call as a send. Sent several times, because there is no answer and a send may be lost.
         """
@@ -92,7 +92,7 @@ class Progress:
             self.stalled_ticks = 0
             return False
         self.stalled_ticks += 1
-        return not self.lazy or self.stalled_ticks >= _LATE_LOOKS
+        return not self.lazy or self.stalled_ticks >= _LATE_POLLS
 
     @property
     def under_way(self) -> bool:

@@ -63,7 +63,7 @@ class Rebalancer:
         core = self._core
         if not core.proposer.idle or not core.view.members:
             return
-        known = self._look()
+        known = self._observe()
         led = [number for number, each in core.replicas.items() if each.role is Role.ACTIVE]
         shrink = self._shrink_at is not None and core.now >= self._shrink_at
         basis = core.view.version, known.alive, known.reachable, self._hurry, shrink, led
@@ -72,7 +72,7 @@ class Rebalancer:
             self._settled = basis if settled else None
         catalogue = core.replicas.get(core.catalogue)
         if catalogue is not None and catalogue.role is Role.ACTIVE and not core.stopping:
-            self._keep_house(core.view)
+            self._maintain_members(core.view)
 
     def _take_steps(self, led: list[int], known: _Known) -> bool:
         """Takes the next step for each led partition; True if no partition has a next step."""
@@ -126,7 +126,7 @@ class Rebalancer:
         self.tend()
         if core.now < self._shrink_at:
             return Handover.MOVING
-        known = self._look()
+        known = self._observe()
         return max(
             (self._handover(number, place, known) for number, place in enumerate(view.places)),
             default=Handover.DONE,
@@ -168,7 +168,7 @@ class Rebalancer:
         goal = self._goal(core.view)[number]
         return step(number, place, goal, alive, core.size.sync, known.spare)
 
-    def _look(self) -> _Known:
+    def _observe(self) -> _Known:
         core = self._core
         reachable = frozenset(filter(core.reachable, core.view.members))
         alive = frozenset(filter(core.alive, reachable))
@@ -182,7 +182,7 @@ class Rebalancer:
             self._planned = view.version, plan(view, self._core.size)
         return self._planned[1]
 
-    def _keep_house(self, view: View) -> None:
+    def _maintain_members(self, view: View) -> None:
         core = self._core
         wanted = voters(view)
         if view.joining:
@@ -196,7 +196,7 @@ class Rebalancer:
         if lower or (view.min_sync < needed and ready):
             core.propose_change(views.require(needed, lambda view: copies(view, core.size)))
         for node, member in view.members.items():
-            silent = core.now - core.heard.get(node, core.now)
+            silent = core.now - core.last_seen.get(node, core.now)
             here = member.state in ("active", "stopped")
             if here and node != core.node and silent > core.pace.grace:
                 core.propose_change(views.mark(node, "away"))

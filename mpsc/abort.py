@@ -32,13 +32,13 @@ class RankExit:
 
     def __init__(self, address: str, before_end: Callable[[], None]) -> None:
         self._before_end = before_end
-        self._tell(f"{OPENED} {address}")
+        self._notify_supervisor(f"{OPENED} {address}")
         atexit.register(self._end)
 
     def left(self) -> None:
         """All ranks have left together: MPI can be finalized as usual."""
         atexit.unregister(self._end)
-        self._tell(LEFT)
+        self._notify_supervisor(LEFT)
 
     def _end(self) -> None:
         self._before_end()
@@ -48,7 +48,7 @@ class RankExit:
         os._exit(NOT_WHOLE)
 
     @staticmethod
-    def _tell(line: str) -> None:
-        told = os.environ.get(SUPERVISOR)
-        if told is not None:
-            os.write(int(told), f"{line}\n".encode())
+    def _notify_supervisor(line: str) -> None:
+        descriptor = os.environ.get(SUPERVISOR)
+        if descriptor is not None:
+            os.write(int(descriptor), f"{line}\n".encode())

@@ -172,9 +172,9 @@ class Gateway:
     def _whole(self) -> bool:
         """True if no rank has died, as far as this rank knows."""
         if self.is_gateway:
-            self._lines.look()
+            self._lines.poll()
             return not self._lines.dead and not self._abandoned
-        self._line.look()
+        self._line.poll()
         return not self._line.death and not self._line.gateway_gone
 
     def __enter__(self) -> Gateway:

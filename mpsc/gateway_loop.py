@@ -28,7 +28,7 @@ IDLE_SECONDS: Final = 0.0005
 #: Time for the connection of a rank to report its end after its memory is out of reach.
 TOLD_SECONDS: Final = 1.0
 #: Interval of the checks for dead ranks: a check is a system call.
-LOOK_SECONDS: Final = 0.02
+POLL_SECONDS: Final = 0.02
 #: Wait of a pop for a first message when the gateway has nothing else to do.
 POP_WAIT_MS: Final = 5
 #: More than one sweep ever takes, so that one call returns a complete sweep.
@@ -132,13 +132,13 @@ class GatewayLoop:
         #: Ranks given up by the caller; the set may grow.
         self._abandoned = abandoned
         self._gone: set[int] = set()
-        self._looked = 0.0
+        self._polled_at = 0.0
         self._ended = False
 
     def run(self, idle_s: float | None) -> Totals:
         """Runs until all ranks have closed or died."""
         while not self._over():
-            if time.monotonic() - self._looked >= LOOK_SECONDS:
+            if time.monotonic() - self._polled_at >= POLL_SECONDS:
                 self._let_go()
             done = self._fanout.collect() if self._fanout is not None else []
             moved = len(done)
@@ -176,8 +176,8 @@ class GatewayLoop:
 
     def _let_go(self) -> None:
         """Abandons the ranks that have died since the last check."""
-        self._looked = time.monotonic()
-        self._lines.look()
+        self._polled_at = time.monotonic()
+        self._lines.poll()
         fresh: Sequence[int] = sorted((self._lines.dead | self._abandoned) - self._gone)
         for rank in fresh:
             self._gone.add(rank)

@@ -38,7 +38,7 @@ HELLO_S: Final = 1.0
 #: Keepalive interval in seconds; three probes without an answer end the connection.
 KEEPALIVE_S: Final = 15
 #: Poll interval of a wait for an end.
-LOOK_S: Final = 0.02
+POLL_S: Final = 0.02
 _HELLO: Final = struct.Struct("=32sI")
 
 
@@ -70,7 +70,7 @@ class RankLiveness:
         #: Some rank has died.
         self.death = False
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Reads notifications from the gateway, without waiting."""
         while not self.gateway_gone:
             try:
@@ -96,7 +96,7 @@ class RankLiveness:
         """Returns when the gateway's process has ended."""
         while not self.gateway_gone:
             _readable([self._socket], KEEPALIVE_S)
-            self.look()
+            self.poll()
 
 
 class GatewayLiveness:
@@ -120,9 +120,9 @@ class GatewayLiveness:
             if time.monotonic() > deadline:
                 raise DeadlineExceeded(f"ranks {sorted(missing)} did not reach the gateway by TCP")
             self._accept()
-            time.sleep(LOOK_S / 10)
+            time.sleep(POLL_S / 10)
 
-    def look(self) -> set[int]:
+    def poll(self) -> set[int]:
         """Returns the ranks that have died since the last check, and notifies all others."""
         self._accept()
         ready = _readable(self._lines.values(), 0)
@@ -142,7 +142,7 @@ class GatewayLiveness:
 
     def ended(self) -> set[int]:
         """Ranks that have left in good order or died, after a fresh check."""
-        self.look()
+        self.poll()
         return self.dead | self._left
 
     def is_dead(self, rank: int) -> bool:
@@ -155,8 +155,8 @@ class GatewayLiveness:
     def wait_for_the_end(self) -> None:
         """Returns when every rank's process has ended."""
         while self._lines:
-            self.look()
-            time.sleep(LOOK_S)
+            self.poll()
+            time.sleep(POLL_S)
 
     def close(self) -> None:
         self._listener.close()

@@ -68,7 +68,7 @@ TESTS_AWAKE: Final = 50
 #: The sleep between two of the further tests. The rank serves no operation of others meanwhile.
 OPERATION_SLEEP_S: Final = 0.00005
 #: Tests of an operation in flight between two calls of ``is_dead``.
-TESTS_PER_LOOK: Final = 200
+TESTS_PER_POLL: Final = 200
 
 
 def wait_for_all(comm: MPI.Intracomm, going_on: Callable[[], bool] = lambda: True) -> bool:
@@ -332,7 +332,7 @@ class MpiWindow:
             tests += 1
             if tests > TESTS_AWAKE:
                 time.sleep(OPERATION_SLEEP_S)
-            if tests % TESTS_PER_LOOK == 0 and self.is_dead(target):
+            if tests % TESTS_PER_POLL == 0 and self.is_dead(target):
                 raise _lost(target, "it has ended")
 
     def wait_for_all(self) -> None:

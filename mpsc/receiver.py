@@ -30,7 +30,7 @@ from .negotiation import AHEAD_MAX
 #: Poll interval of a rank without work.
 IDLE_SECONDS: Final = 0.0005
 #: Polls between two checks of the liveness connection, which cost a system call.
-LOOKS: Final = 40
+POLLS: Final = 40
 
 
 class Receiver:
@@ -73,7 +73,7 @@ class Receiver:
     def _fetch(self, timeout_s: float | None) -> bool:
         """Waits for messages; False if no more come."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        looks = 0
+        polls = 0
         while True:
             # In this order: once the state says that no more comes, all earlier messages are here.
             state = self._reader.state()
@@ -86,9 +86,9 @@ class Receiver:
                 return False
             if deadline is not None and time.monotonic() > deadline:
                 return True
-            looks += 1
-            if looks % LOOKS == 0:
-                self._liveness.look()
+            polls += 1
+            if polls % POLLS == 0:
+                self._liveness.poll()
                 if self._liveness.gateway_gone:
                     raise GatewayFailed("the gateway's process has ended")
             time.sleep(IDLE_SECONDS)

@@ -57,7 +57,7 @@ class Sender:
             done += taken
             self._sent += taken
             if not taken:
-                self._look_again(deadline, f"the gateway took {done} of {len(items)} items")
+                self._check_gateway(deadline, f"the gateway took {done} of {len(items)} items")
 
     def durable(self) -> int:
         """The number of the sender's items that are stored by now."""
@@ -73,15 +73,15 @@ class Sender:
                 raise self._failed()
             if word < 0:
                 return
-            self._look_again(deadline, f"{word} of {self._sent} items are stored")
+            self._check_gateway(deadline, f"{word} of {self._sent} items are stored")
 
     def close(self) -> None:
         """Flushes, and sends no more."""
         self.flush()
         self._job.enqueuer.close()
 
-    def _look_again(self, deadline: float, so_far: str) -> None:
-        self._liveness.look()
+    def _check_gateway(self, deadline: float, so_far: str) -> None:
+        self._liveness.poll()
         if self._liveness.gateway_gone:
             raise self._failed("its process has ended")
         if time.monotonic() > deadline:

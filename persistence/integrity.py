@@ -81,10 +81,6 @@ def _gap(logs: list[str], path: str, last: int | None, commit: int) -> StoreDama
     )
 
 
-def pack_commit(commit: int) -> bytes:
-    return commit.to_bytes(8, "big")
-
-
 def unpack_commit(value: bytes | None) -> int:
     return int.from_bytes(value or b"", "big")
 

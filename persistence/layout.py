@@ -228,11 +228,6 @@ def partition(number: int) -> bytes:
     return _small.pack(PARTITION, number)
 
 
-def unpack_partition(key: bytes) -> int:
-    _, number = _small.unpack(key)
-    return int(number)
-
-
 def of_catalogue(name: str, kind: bytes = QUEUE) -> bytes:
     """The key of a queue, a topic or a feature."""
     return kind + name.encode()

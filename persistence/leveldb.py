@@ -177,7 +177,7 @@ class LevelStore(LevelReader):
                 "Check the disk, and that this user may write there"
             ) from error
         try:
-            self._segments = SegmentStore(self._path, self._standings())
+            self._segments = SegmentStore(self._path, self._usages())
         except BaseException:
             self._db.close()
             self._mark.close()
@@ -213,7 +213,7 @@ class LevelStore(LevelReader):
             for key, value in changes:
                 assert b"" < key < OWN, "the empty key and the last ones are the store's own"
                 if key[:1] == _BODY and (
-                    segments.standing
+                    segments.usage
                     or (value is not None and (len(value) >= large_bytes or value[:8] == MAGIC))
                 ):
                     value = self._aside(key, value, aside, sync=sync_aside)
@@ -226,7 +226,7 @@ class LevelStore(LevelReader):
             if aside or (sync and segments.unsynced):
                 segments.flush(sync=sync_aside)
             if segments.touched:
-                self._put_standings(batch)
+                self._put_usages(batch)
             batch.write()
             self._commit = commit
             if sync:
@@ -244,12 +244,12 @@ class LevelStore(LevelReader):
             else:
                 batch.clear()
 
-    def _put_standings(self, batch: Any) -> None:
-        for number, standing in self._segments.standings():
-            if standing is None:
-                batch.delete(_standing_key(number))
+    def _put_usages(self, batch: Any) -> None:
+        for number, usage in self._segments.usages():
+            if usage is None:
+                batch.delete(_usage_key(number))
             else:
-                batch.put(_standing_key(number), standing)
+                batch.put(_usage_key(number), usage)
 
     def _aside(
         self, key: bytes, value: bytes | None, aside: dict[bytes, Pointer | None], *, sync: bool
@@ -348,7 +348,7 @@ class LevelStore(LevelReader):
             self._mark.close()
 
 
-def _standing_key(number: int) -> bytes:
+def _usage_key(number: int) -> bytes:
     return OWN + number.to_bytes(4, "big")
 
 

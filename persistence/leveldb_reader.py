@@ -28,7 +28,7 @@ from .segments import SegmentStore
 #: chunks have too few rows to start Python's cycle collector, which would traverse each row.
 SCAN_BYTES: Final = 1 * MIB
 SCAN_ROWS: Final = 256
-#: Prefix of the store's own keys, the standings of segments. No other key sorts after the prefix.
+#: Prefix of the store's own keys, the usage records of segments. All other keys sort before it.
 OWN: Final = b"\xff\xff\xff\xff"
 _value = itemgetter(1)
 
@@ -118,7 +118,7 @@ class LevelReader:
         pointer = pointer_of(row[1])
         return row if pointer is None else (row[0], self._segments.read(pointer))
 
-    def _standings(self) -> dict[int, bytes]:
+    def _usages(self) -> dict[int, bytes]:
         try:
             rows = self._db.iterator(start=OWN, verify_checksums=True)
             return {int.from_bytes(key[len(OWN) :], "big"): value for key, value in rows}

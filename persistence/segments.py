@@ -11,14 +11,14 @@ payload to a segment, once, and LevelDB keeps a *pointer* under the payload's ke
   referenced value are garbage.
 - Pointers before unlink: a segment is unlinked only when the write that freed the segment's last
   value is on disk.
-- For each segment LevelDB has a *standing*, changed in the same write as the pointers: the number
-  of live bytes, and the length of the file. A missing or shorter file is damage, and the error
-  names the file.
+- For each segment LevelDB has a *usage record*, changed in the same write as the pointers: the
+  number of live bytes, and the length of the file. A missing or shorter file is damage, and the
+  error names the file.
 - The files of some dead segments are recycled as the next segments (*spares*): their blocks are
   allocated and their pages are in memory, so a burst is written faster and no file has to be
   removed. Old contents are never read as a value: pointers refer only to bytes written and synced
-  since, no reader goes past a standing's end, and a write without a sync first truncates the old
-  contents.
+  since, no reader goes past the end in the usage record, and a write without a sync first truncates
+  the old contents.
 
 A record in a segment: lengths of key and value, the key, the value; the pointer has a checksum.
 """
@@ -54,11 +54,11 @@ OPEN_MAX: Final = 64
 _BUFFERS_MAX: Final = 1000
 _RESTORE: Final = "Restore this data directory from a backup or a replica"
 _NAME = re.compile(r"([0-9]{6,})\.segment")
-_standing = struct.Struct(">QQ")
+_usage = struct.Struct(">QQ")
 _record = struct.Struct(">II")
 
 
-class _Standing:
+class _Usage:
     __slots__ = ("end", "live")
 
     def __init__(self, live: int, end: int) -> None:
@@ -69,21 +69,21 @@ class _Standing:
 class SegmentStore:
     """All segments of one store. One thread appends; any thread may read."""
 
-    def __init__(self, folder: str, standings: dict[int, bytes]) -> None:
-        """Check the files against LevelDB's standings, and remove files that a crash left."""
+    def __init__(self, folder: str, usages: dict[int, bytes]) -> None:
+        """Check the files against LevelDB's usage records, and remove files that a crash left."""
         self._folder = folder
-        #: The standing of each segment, by number.
-        self.standing = {n: _Standing(*_standing.unpack(one)) for n, one in standings.items()}
+        #: The usage record of each segment, by number.
+        self.usage = {n: _Usage(*_usage.unpack(one)) for n, one in usages.items()}
         found = {int(name[1]) for name in map(_NAME.fullmatch, os.listdir(folder)) if name}
         #: The segment under append. The file is created with the first value.
-        self._current = max(found | self.standing.keys(), default=0)
-        #: Segments with a changed standing, not yet written to LevelDB.
-        self.touched = {number for number, one in self.standing.items() if not one.live}
+        self._current = max(found | self.usage.keys(), default=0)
+        #: Segments with a changed usage record, not yet written to LevelDB.
+        self.touched = {number for number, one in self.usage.items() if not one.live}
         for number in self.touched:
-            del self.standing[number]
-        for number, standing in self.standing.items():
-            self._check(number, standing)
-        for number in found - self.standing.keys():
+            del self.usage[number]
+        for number, usage in self.usage.items():
+            self._check(number, usage)
+        for number in found - self.usage.keys():
             os.unlink(self._path(number))
         self._fd = -1
         self._at = 0  # bytes written to the current segment; the file may be longer
@@ -99,30 +99,30 @@ class SegmentStore:
         self._retired: dict[int, int] = {}
         self._file_remover = FileRemover()
 
-    def _check(self, number: int, standing: _Standing) -> None:
+    def _check(self, number: int, usage: _Usage) -> None:
         path = self._path(number)
         try:
             size = os.stat(path).st_size
         except FileNotFoundError:
             raise StoreDamaged(f"{path} is missing: it holds messages. {_RESTORE}") from None
-        if size < standing.end:
-            raise StoreDamaged(f"{path} ends early, at {size} of {standing.end}. {_RESTORE}")
+        if size < usage.end:
+            raise StoreDamaged(f"{path} ends early, at {size} of {usage.end}. {_RESTORE}")
 
     # --- writing ---
 
     def append(self, key: bytes, value: bytes, *, sync: bool) -> Pointer:
         """Buffer a value for the next `flush`; `sync` must equal the `sync` of the `flush`."""
-        standing = self.standing.get(self._current)
-        if self._fd < 0 or (standing is not None and standing.end >= SEGMENT_BYTES):
+        usage = self.usage.get(self._current)
+        if self._fd < 0 or (usage is not None and usage.end >= SEGMENT_BYTES):
             self._begin(sync=sync)
-        standing = self.standing[self._current]
+        usage = self.usage[self._current]
         head = _record.pack(len(key), len(value)) + key
         self._buffers += head, value
         found = Pointer(
-            self._current, standing.end + len(head), len(value), xxhash.xxh3_64_intdigest(value)
+            self._current, usage.end + len(head), len(value), xxhash.xxh3_64_intdigest(value)
         )
-        standing.end += len(head) + len(value)
-        standing.live += len(value)
+        usage.end += len(head) + len(value)
+        usage.live += len(value)
         self.touched.add(self._current)
         self.unsynced.add(self._current)
         return found
@@ -134,7 +134,7 @@ class SegmentStore:
             self._cut_off()
             os.close(self._fd)
             self._fd = -1
-            if not self.standing[before].live:
+            if not self.usage[before].live:
                 self._remove_file(before)
         path = self._path(self._current)
         flags = os.O_WRONLY | os.O_CLOEXEC
@@ -146,7 +146,7 @@ class SegmentStore:
         else:
             flags |= os.O_CREAT | os.O_EXCL
         self._fd = os.open(path, flags, 0o644)
-        self.standing[self._current] = _Standing(0, 0)
+        self.usage[self._current] = _Usage(0, 0)
         self._made = True
 
     def _cut_off(self) -> None:
@@ -164,16 +164,16 @@ class SegmentStore:
 
     def free(self, pointer: Pointer) -> None:
         """Release a value: after the current write no pointer refers to the value."""
-        standing = self.standing.get(pointer.segment)
-        if standing is None:
+        usage = self.usage.get(pointer.segment)
+        if usage is None:
             return
-        standing.live = max(0, standing.live - pointer.length)
+        usage.live = max(0, usage.live - pointer.length)
         self.touched.add(pointer.segment)
-        if not standing.live and pointer.segment != self._current:
+        if not usage.live and pointer.segment != self._current:
             self._remove_file(pointer.segment)
 
     def _remove_file(self, number: int) -> None:
-        del self.standing[number]
+        del self.usage[number]
         self.touched.add(number)
         self.unsynced.discard(number)
         self.dead.append(number)
@@ -211,14 +211,14 @@ class SegmentStore:
                     self._at += written
                     rest = rest[written:]
 
-    def standings(self) -> list[tuple[int, bytes | None]]:
-        """Standings changed since the last call, to be written together with the pointers."""
+    def usages(self) -> list[tuple[int, bytes | None]]:
+        """Usage records changed since the last call, to be written together with the pointers."""
         touched, self.touched = sorted(self.touched), set()
         return [(number, self._packed(number)) for number in touched]
 
     def _packed(self, number: int) -> bytes | None:
-        standing = self.standing.get(number)
-        return None if standing is None else _standing.pack(standing.live, standing.end)
+        usage = self.usage.get(number)
+        return None if usage is None else _usage.pack(usage.live, usage.end)
 
     def remove_dead(self, *, scans: bool, keep: bool) -> None:
         """Remove dead segments; the write that freed the values is on disk. With `scans`, an
@@ -260,8 +260,8 @@ class SegmentStore:
     def end_dead(self) -> bool:
         """End the current segment if no value is alive, so that the file can be removed. Returns
         True if the segment ended: a write must follow."""
-        standing = self.standing.get(self._current)
-        if self._fd < 0 or standing is None or standing.live or self._buffers:
+        usage = self.usage.get(self._current)
+        if self._fd < 0 or usage is None or usage.live or self._buffers:
             return False
         os.close(self._fd)
         self._fd = -1
@@ -318,17 +318,17 @@ class SegmentStore:
         """Segments worth emptying, oldest first."""
         return [
             number
-            for number, standing in sorted(self.standing.items())
-            if number != self._current and 2 * standing.live < standing.end
+            for number, usage in sorted(self.usage.items())
+            if number != self._current and 2 * usage.live < usage.end
         ]
 
     def records(self, number: int) -> Iterator[tuple[bytes, int, int]]:
         """Key, offset and length of every value ever appended to the segment."""
-        standing = self.standing.get(number)
-        if standing is None:
+        usage = self.usage.get(number)
+        if usage is None:
             return
         with open(self._path(number), "rb") as file:
-            size = standing.end
+            size = usage.end
             at = 0
             while at + _record.size <= size:
                 file.seek(at)
@@ -339,7 +339,7 @@ class SegmentStore:
 
     def emptied(self, number: int) -> None:
         """Remove a segment after all its live values were written elsewhere."""
-        if number in self.standing and number != self._current:
+        if number in self.usage and number != self._current:
             self._remove_file(number)
 
     def settle(self) -> None:

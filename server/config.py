@@ -119,7 +119,7 @@ class Config:
     )
     awake_us: int = _setting(
         150,
-        "Microseconds that the node waits awake for a caller that it has just answered; 0: never.",
+        "Microseconds that the node spins for a caller that it has just answered; 0: never.",
     )
     grace_ms: int = _setting(
         5 * SECOND_MS, "Milliseconds for calls in flight to finish after SIGTERM or Ctrl-C."

@@ -116,7 +116,7 @@ def _serve_directory(config: Config, directory: DataDirectory, ends: _Ends) -> i
             # The node starts before the gRPC edge, so that the first call finds the node.
             node.start(on_end=lambda: ends.put("the node ended"))
             gc.freeze()  # modules and what the node has recovered: no garbage is among them
-            grpc = config.advertised(edge.start(on_bound=partial(_tell, config, node)))
+            grpc = config.advertised(edge.start(on_bound=partial(_on_bound, config, node)))
             zmq = config.advertised(node.zmq_address)
             watched.update(grpc=grpc.port, zmq=zmq.port, http=http.port)
             join = ClusterJoin(config, directory, grpc, zmq)
@@ -160,7 +160,7 @@ def _grpc_edge(
 
 @contextmanager
 def _monitored(config: Config, node: Node) -> Iterator[None]:
-    """Publishes the node's figures into the monitor queue, if there is one."""
+    """Publishes the node's stats into the monitor queue, if there is one."""
     if not config.monitor_queue:
         yield
         return
@@ -202,7 +202,7 @@ def _wait(ends: _Ends, seconds: float) -> None:
     raise ShuttingDown(reason)
 
 
-def _tell(config: Config, node: Node, bound: Address) -> None:
+def _on_bound(config: Config, node: Node, bound: Address) -> None:
     node.grpc_address = str(config.advertised(bound))
 
 
@@ -298,7 +298,7 @@ def _welcome(
 Weft {version("weft")} is serving.
   clients connect to  {grpc}  (gRPC; Python clients find {zmq} by themselves)
   data is kept in     {directory.path}
-  figures are at      {scheme}://{http}/metrics
+  metrics are at      {scheme}://{http}/metrics
 Try, in another terminal:
   {elsewhere}{command} queue create hello
   {elsewhere}{command} push hello 'first message'

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 WORKERS_MAX: Final = 10_000
 START_S: Final = 120.0
 #: How often an executor looks for the end of the gang, and how long a lost driver is survived.
-LOOK_S: Final = 0.5
-START_LOOK_S: Final = 0.05
+POLL_S: Final = 0.5
+START_POLL_S: Final = 0.05
 SIGN_TTL_MS: Final = 30_000
 RENEW_S: Final = 5.0
 _GRACE_S: Final = 60.0
@@ -165,7 +165,7 @@ def _work(
                     if not up and ready.exists():
                         client.kv.insert(f"{key}/up/{number}", b"", ttl_ms=SIGN_TTL_MS)
                         up = True
-                    time.sleep(LOOK_S if up else START_LOOK_S)
+                    time.sleep(POLL_S if up else START_POLL_S)
                 process.send_signal(signal.SIGTERM)
                 process.wait(_GRACE_S)
             finally:

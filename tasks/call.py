@@ -14,7 +14,7 @@ import msgspec
 
 from weft.client import arguments
 from weft.errors import InvalidArgument
-from weft.ids import BATCH_BITS, INDEX_BITS, PRODUCER_BITS, MessageId
+from weft.ids import INDEX_BITS, MessageId
 
 from .graph_links import GraphLinks
 from .signature import NO_KEYWORDS, encode
@@ -126,10 +126,6 @@ def results_of_producer(app: str, task_id: MessageId) -> str:
 def batch_of(task_id: int) -> int:
     """The batch of a task as one number, with its partition and producer."""
     return task_id >> INDEX_BITS
-
-
-def producer_of(task_id: int) -> int:
-    return task_id >> (INDEX_BITS + BATCH_BITS) & ((1 << PRODUCER_BITS) - 1)
 
 
 def claim_key(app: str, task_id: MessageId) -> str:

@@ -29,7 +29,7 @@ class OomWatch:
         self._counts = self._read()
         self._rose_at = float("-inf")
 
-    def look(self) -> None:
+    def check(self) -> None:
         counts = self._read()
         if any(now > before for now, before in zip(counts, self._counts, strict=True)):
             self._rose_at = time.monotonic()
@@ -38,7 +38,7 @@ class OomWatch:
     @property
     def recent(self) -> bool:
         """True if the kernel has killed a process for memory a moment ago."""
-        self.look()
+        self.check()
         return time.monotonic() - self._rose_at < _RECENT_S
 
     def _read(self) -> list[int]:

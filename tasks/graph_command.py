@@ -35,7 +35,7 @@ _PICTURES: Final = {".svg": as_svg, ".dot": as_dot}
 )
 @click.option(
     "--interval", type=click.FloatRange(0.1, 3600), default=1.0, show_default=True,
-    help="With --follow: seconds between two looks.",
+    help="With --follow: seconds between two updates.",
 )  # fmt: skip
 @click.option(
     "--plot", type=click.Path(dir_okay=False, path_type=Path),

@@ -73,7 +73,7 @@ POP_MAX: Final = 4_096
 POP_GROWTH: Final = 8
 #: The run of a long task.
 LONG_S: Final = 0.1
-LOOK_S: Final = 0.1
+POLL_S: Final = 0.1
 #: The wait of one pop: the loop notices a stop after this time.
 WAIT_MS: Final = 500
 WAIT_MS_OF_MANY: Final = 50
@@ -384,7 +384,7 @@ class LeaseLoop:
     # --- the other thread ---
 
     def _watch(self, over: threading.Event) -> None:
-        while not over.wait(LOOK_S):
+        while not over.wait(POLL_S):
             current = self._interrupts.current
             if current is None:
                 continue

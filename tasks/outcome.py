@@ -8,7 +8,7 @@ commit have no reader and expire.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -165,7 +165,3 @@ def task_error(error: BaseException, kind: str = TaskFailed.code, trace: str = "
     return TaskError(
         kind, type(error).__name__, str(error)[:TEXT_CHARS_MAX], trace[-TRACE_CHARS_MAX:]
     )
-
-
-def any_value(value: Any) -> msgspec.Raw:
-    return msgspec.Raw(encode(value))

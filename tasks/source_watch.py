@@ -12,7 +12,7 @@ from typing import Final
 
 from weft.errors import InvalidArgument
 
-LOOK_S: Final = 0.5
+POLL_S: Final = 0.5
 #: More files than a project of one's own has: the worker was started in a wrong folder.
 FILES_MAX: Final = 20_000
 #: Folders without sources of one's own; hidden ones are left out, too.
@@ -22,7 +22,7 @@ _NOT_OURS: Final = {"__pycache__", "node_modules", "site-packages", "venv", "bui
 class SourceWatch:
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        self._seen = self._look()
+        self._seen = self._scan()
         self._next = 0.0
 
     def changed(self) -> list[str]:
@@ -30,12 +30,12 @@ class SourceWatch:
         now = time.monotonic()
         if now < self._next:
             return []
-        self._next = now + LOOK_S
-        before, self._seen = self._seen, self._look()
+        self._next = now + POLL_S
+        before, self._seen = self._seen, self._scan()
         both = before.keys() | self._seen.keys()
         return sorted(name for name in both if before.get(name) != self._seen.get(name))
 
-    def _look(self) -> dict[str, tuple[int, int]]:
+    def _scan(self) -> dict[str, tuple[int, int]]:
         found: dict[str, tuple[int, int]] = {}
         for folder, folders, files in os.walk(self._folder):
             folders[:] = [each for each in folders if each[0] != "." and each not in _NOT_OURS]

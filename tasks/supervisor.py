@@ -65,7 +65,7 @@ from .worker_services import WorkerServices
 log = logging.getLogger("weft.tasks")
 
 #: How often the supervisor looks at time limits and dead processes.
-LOOK_S: Final = 0.05
+POLL_S: Final = 0.05
 #: Receipts of frames between two looks.
 _RECEIVES_MAX: Final = 256
 #: A shorter life means a failed start: the next process waits, up to the longest
@@ -217,7 +217,7 @@ class Supervisor:
     def _loop(self) -> None:
         while True:
             self._start()
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
             self._receive()
             self._take_marks()
             now = time.monotonic()

@@ -129,8 +129,8 @@ class AppTask(Generic[P, R]):
 
             future = resize.submit("a.png", 100)
 
-        For a delay, a priority, a key or a reply queue see `options`. Raises InvalidArgument for
-        arguments outside of the signature or without an encoding, and the errors of a push.
+        For a delay, a priority, a key or a reply queue see `with_options`. Raises InvalidArgument
+        for arguments outside of the signature or without an encoding, and the errors of a push.
         """
         return Submitter(self, _PLAIN).submit(*args, **kwargs)
 

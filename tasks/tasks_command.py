@@ -63,7 +63,7 @@ def list_(app: str) -> None:
 @click.argument("app")
 @click.option(
     "--interval", type=click.FloatRange(0.2, 3600), default=2.0, show_default=True,
-    help="Seconds between two looks.",
+    help="Seconds between two updates.",
 )  # fmt: skip
 def top(app: str, interval: float) -> None:
     """Show the workers and queues of an app again and again, until Ctrl-C.

@@ -29,7 +29,7 @@ START_S_MAX: Final = 60.0
 STOP_S_MAX: Final = 30.0
 GRACE_MS_DEFAULT: Final = 5000
 LOG_TAIL_LINES: Final = 30
-_LOOK_S: Final = 0.01
+_POLL_S: Final = 0.01
 _PORT_MIN: Final = 10_000
 #: Ports that a process tries first, one after the other: concurrent test runs try other ports, and
 #: the port of a stopped node, which the node does not hold, is not soon given to another node.
@@ -151,7 +151,7 @@ class NodeProcess:
                     f"the node did not serve within {seconds:.0f} s; its log ends with\n"
                     f"{self.log_tail()}"
                 )
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
 
     def ask_to_stop(self) -> None:
         """Send SIGTERM; resume a paused node first."""

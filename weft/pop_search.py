@@ -128,7 +128,7 @@ class SearchMemory:
         fallen, self._fallen = self._fallen, {}
         return fallen
 
-    def told(self, nodes: Iterable[str]) -> None:
+    def use_list(self, nodes: Iterable[str]) -> None:
         """Add the list's nodes to the holders, behind the known holders."""
         self.unlisted = 0
         before = len(self._holders)
@@ -241,11 +241,11 @@ class PopSearch:
         """True if the search asks one of the nodes when the list names them."""
         return not self._known.isdisjoint(nodes)
 
-    def told(self, nodes: Sequence[str]) -> None:
+    def use_list(self, nodes: Sequence[str]) -> None:
         """The list, after `AskMetadataList` or `WaitAtMetadataList`; empty after a wait in vain."""
         self._count()
         named = [node for node in nodes if node in self._known]
-        self._trail.told(named)
+        self._trail.use_list(named)
         if not self._waited:
             self._plan.extend(named)
             return

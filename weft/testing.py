@@ -36,7 +36,7 @@ __all__ = ["Cluster", "NodeProcess", "cluster"]
 #: More nodes than a machine that runs tests can carry.
 NODES_MAX: Final = 32
 SETTLE_S: Final = 120.0
-_LOOK_S: Final = 0.1
+_POLL_S: Final = 0.1
 _TRIES_MAX: Final = 5
 
 
@@ -136,7 +136,7 @@ class Cluster:
                 asked = True
             if time.monotonic() > end:
                 raise Unavailable(f"node {number} has not left within {timeout_s:.0f} s")
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
 
     def settled(self, timeout_s: float = SETTLE_S) -> None:
         """Return when the cluster is settled: every member is alive, every partition is served and
@@ -170,7 +170,7 @@ class Cluster:
                 why = error.message
             if time.monotonic() > end:
                 raise Unavailable(f"not {what} within {timeout_s:.0f} s: {why}")
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
 
     def close(self) -> None:
         """Close the clients and kill the nodes; the end of the `with` block does it."""

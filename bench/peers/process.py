@@ -22,7 +22,7 @@ HOST: Final = "127.0.0.1"
 START_S_MAX: Final = 120.0
 #: Seconds between SIGTERM and SIGKILL.
 STOP_S_MAX: Final = 20.0
-_LOOK_S: Final = 0.05
+_POLL_S: Final = 0.05
 _TAIL_BYTES: Final = 2_000
 _PR_SET_PDEATHSIG: Final = 1
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
@@ -86,7 +86,7 @@ class ServerProcess:
                 raise ServerFailed(f"{self.name} ended with exit code {code}: {self.log_tail()}")
             if time.monotonic() > end:
                 raise ServerFailed(f"{self.name} was not up in {within_s:.0f} s: {self.log_tail()}")
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
 
     def log_tail(self) -> str:
         text = self._log.read_bytes()[-_TAIL_BYTES:].decode(errors="replace").strip()

@@ -81,7 +81,7 @@ class Restored:
     bindings_made: int = 0
 
 
-def look(path: Path) -> Contents:
+def check_file(path: Path) -> Contents:
     """Checks the whole file."""
     start: Start | None = None
     queues: dict[str, Settings] = {}

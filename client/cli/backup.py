@@ -106,10 +106,10 @@ def restore(
       weft restore all.weft --queue orders --into orders.copy
       weft restore all.weft --servers 10.0.0.7:7700
     """
-    from weft.client.backup.restore import Selection, look, put_back
+    from weft.client.backup.restore import Selection, check_file, put_back
     from weft.client.transport.blocking_link import run
 
-    contents = look(file)
+    contents = check_file(file)
     selection = Selection(frozenset(queues) or None, into, again)
     selection.check(file, contents)
     if check:

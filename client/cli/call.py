@@ -123,7 +123,11 @@ class _Responder:
         if self._count is not None:
             concurrency = min(concurrency, self._count)
         self._worker = self._queue.worker(
-            self._answer, concurrency=concurrency, prefetch=1, idle_ms=idle_ms, on_error=self._tell
+            self._answer,
+            concurrency=concurrency,
+            prefetch=1,
+            idle_ms=idle_ms,
+            on_error=self._report,
         )
         self._worker.run()
 
@@ -154,7 +158,7 @@ class _Responder:
             raise RuntimeError(f"the command ended with exit status {done.returncode}")
         return done.stdout
 
-    def _tell(self, message: Message, error: BaseException) -> None:
+    def _report(self, message: Message, error: BaseException) -> None:
         with self._lock:
             self.failed += 1
         click.echo(f"{message.id}: {error}", err=True)

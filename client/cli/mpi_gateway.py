@@ -141,10 +141,10 @@ def mpi_gateway(
         context.exit(code)
     with gateway:
         totals = gateway.run(None if idle_ms is None else idle_ms / 1000)
-    _tell(totals.pushed, totals.done, totals.dead, totals.refused)
+    _print_totals(totals.pushed, totals.done, totals.dead, totals.refused)
 
 
-def _tell(pushed: int, done: int, dead: tuple[int, ...], refused: int) -> None:
+def _print_totals(pushed: int, done: int, dead: tuple[int, ...], refused: int) -> None:
     """Prints the totals: JSON on stdout, text on stderr, because stdout belongs to the program."""
     if options.wants_json():
         output.as_json({"pushed": pushed, "done": done, "dead": list(dead), "refused": refused})

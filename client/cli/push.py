@@ -96,9 +96,9 @@ def _push_lines(name: str, lines: IO[bytes], common: dict[str, Any]) -> None:
     with (
         options.connect() as client,
         client.queue(name).producer() as producer,
-        _progress() as tell,
+        _progress() as show,
     ):
-        count = _send_lines(producer, lines, common, tell)
+        count = _send_lines(producer, lines, common, show)
         producer.flush()
     if options.wants_json():
         output.as_json({"queue": name, "pushed": count})
@@ -106,13 +106,13 @@ def _push_lines(name: str, lines: IO[bytes], common: dict[str, Any]) -> None:
         click.echo(f"pushed {units.count(count)} messages to {name}")
 
 
-def _send_lines(producer: Producer, lines: IO[bytes], common: dict[str, Any], tell: Any) -> int:
+def _send_lines(producer: Producer, lines: IO[bytes], common: dict[str, Any], show: Any) -> int:
     count = 0
     # Bound the read: input without newlines must not fill memory. `send` rejects a longer line.
     while line := lines.readline(limits.BODY_BYTES_MAX + 2):
         producer.send(line.removesuffix(b"\n"), **common)
         count += 1
-        tell(count)
+        show(count)
     return count
 
 
@@ -124,14 +124,14 @@ def _progress() -> Iterator[Any]:
         return
     next_s = 0.0
 
-    def tell(count: int) -> None:
+    def show(count: int) -> None:
         nonlocal next_s
         if count % 1000 == 0 or time.monotonic() >= next_s:
             next_s = time.monotonic() + _TELL_S
             click.echo(f"\r{count:,} sent", nl=False, err=True)
 
     try:
-        yield tell
+        yield show
     finally:
         click.echo("\r\033[K", nl=False, err=True)
 

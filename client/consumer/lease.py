@@ -176,7 +176,7 @@ def claims(queue: str, messages: Iterable[BaseMessage]) -> list[Claim]:
 def check_leased(claim: Claim) -> None:
     """Raises UsageError for a peeked message, AlreadySettled for a settled one."""
     if not claim.lease.lent.nonce:
-        raise UsageError("a peeked message is not lent: pop it to settle it")
+        raise UsageError("a peeked message is not leased: pop the message to settle it")
     if claim.lease.settled:
         _check_open(claim)
 

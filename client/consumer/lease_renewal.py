@@ -40,7 +40,7 @@ class LeaseRenewal:
         self._losses = losses
         #: Per lease: the time of the next renewal, and the time to stop renewing.
         self._due: dict[ClientLease, tuple[float, float]] = {}
-        self._look = asyncio.Event()
+        self._wake = asyncio.Event()
         self._finishing = False
         #: Calls under way, and their leases: no second call begins for these.
         self._calls: set[asyncio.Task[None]] = set()
@@ -50,7 +50,7 @@ class LeaseRenewal:
         now = time.monotonic()
         for lease in new:
             self._due[lease] = (now + lease.lent.lease_ms / 3000, now + self._renew_for_s)
-        self._look.set()
+        self._wake.set()
 
     def drop(self, lease: ClientLease) -> None:
         self._due.pop(lease, None)
@@ -77,12 +77,12 @@ class LeaseRenewal:
     def finish(self) -> None:
         """No lease is added from now on: `run` ends with the last lease."""
         self._finishing = True
-        self._look.set()
+        self._wake.set()
 
     def all_now(self) -> None:
         """The connection broke: renew all leases now to find the lost ones."""
         self._due = {lease: (0.0, end) for lease, (_, end) in self._due.items()}
-        self._look.set()
+        self._wake.set()
 
     async def run(self) -> None:
         try:
@@ -94,11 +94,11 @@ class LeaseRenewal:
 
     async def _run(self) -> None:
         while True:
-            self._look.clear()
+            self._wake.clear()
             if not self._due:
                 if self._finishing:
                     return
-                await self._look.wait()
+                await self._wake.wait()
                 continue
             idle = [due for lease, (due, _) in self._due.items() if lease not in self._calling]
             if not idle:
@@ -108,9 +108,9 @@ class LeaseRenewal:
             if pause > 0:
                 # Not `wait_for`: before Python 3.12 `wait_for` can swallow a cancellation.
                 alarm = asyncio.get_running_loop().call_later(
-                    max(pause, ROUND_S_MIN), self._look.set
+                    max(pause, ROUND_S_MIN), self._wake.set
                 )
-                await self._look.wait()
+                await self._wake.wait()
                 alarm.cancel()
                 continue
             try:

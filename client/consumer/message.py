@@ -203,7 +203,7 @@ def unpack(
 ) -> list[list[M]]:
     """Returns the messages of a Popped or Peeked answer, one list per lease."""
     if len(lent) != len(frames):
-        raise ProtocolError(f"the node lent {len(lent)} ranges in {len(frames)} frames")
+        raise ProtocolError(f"the node leased {len(lent)} ranges in {len(frames)} frames")
     return list(_unpack(make, queue, lent, frames, owner))
 
 
@@ -218,9 +218,9 @@ def _unpack(
         try:
             bodies, headers, keys = msgspec.structs.astuple(wire.decode_payload(frame))
         except wire.MALFORMED as error:
-            raise ProtocolError(f"the node lent messages that cannot be read: {error}") from None
+            raise ProtocolError(f"the node leased messages that cannot be read: {error}") from None
         if len(bodies) != one.count:
-            raise ProtocolError(f"the node lent {one.count} messages and sent {len(bodies)}")
+            raise ProtocolError(f"the node leased {one.count} messages and sent {len(bodies)}")
         lease = ClientLease(queue, one, headers, keys, owner)
         made = map(make, bodies, repeat(lease), numbers(one.first, one.count))
         yield LeasedBatch(made, (lease,))

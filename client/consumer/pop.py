@@ -24,7 +24,7 @@ from typing import Final
 from weft import limits
 from weft.client import arguments, tracing
 from weft.client.routing.cluster_view import ClusterView
-from weft.client.routing.router import ANY, LOOK_EVERY_S, PAUSE_S_MAX, Router
+from weft.client.routing.router import ANY, PAUSE_S_MAX, REFRESH_EVERY_S, Router
 from weft.client.routing.session import ask, attempt, pause_s
 from weft.client.transport.link import Link
 from weft.errors import DeadlineExceeded, Unavailable, WeftError
@@ -148,8 +148,8 @@ async def pop_ranges(
     until = time.monotonic() + wait_ms / 1000
     left_ms, tries = wait_ms, 0
     while True:
-        if time.monotonic() - router.looked_at >= LOOK_EVERY_S:
-            await router.look(None, deadline)
+        if time.monotonic() - router.refreshed_at >= REFRESH_EVERY_S:
+            await router.refresh_view(None, deadline)
         if not router.alone:
             stochastic = search_memory.probes is not None
             popper = (Walker if stochastic else Popper)(
@@ -217,10 +217,10 @@ class Popper:
                     await self._gather(search, view)
                     return True
             elif not isinstance(step, WaitAtMetadataList):
-                await self._told(search, await self._where(0, view) or [], view)
+                await self._use_list(search, await self._where(0, view) or [], view)
             elif self._left_ms() > 0:
                 await self.router.runtime.sleep(min(step.pause_ms, self._left_ms()) / 1000)
-                await self._told(search, await self._wait(search, view), view)
+                await self._use_list(search, await self._wait(search, view), view)
             elif search.unsure or (up and down):
                 await self._doubt(view)
                 return False
@@ -301,13 +301,13 @@ class Popper:
             self.tries += 1
         return nodes
 
-    async def _told(self, search: PopSearch, nodes: Sequence[str], view: ClusterView) -> None:
+    async def _use_list(self, search: PopSearch, nodes: Sequence[str], view: ClusterView) -> None:
         """Passes the list to the search. A list that names a node without partitions in the view
         shows that the view is old: without a newer one, the node's messages would stay hidden."""
-        search.told(nodes)
+        search.use_list(nodes)
         leaders = {node.id for node in view.leaders()}
         if not leaders.issuperset(nodes):
-            await self.router.look(None, self.deadline)
+            await self.router.refresh_view(None, self.deadline)
 
     async def _failed(self, link: Link, failure: WeftError, view: ClusterView) -> None:
         """A node did not answer: refreshes the view, or raises a permanent failure."""
@@ -315,11 +315,11 @@ class Popper:
             raise failure
         self.failure = failure
         self.silences += isinstance(failure, DeadlineExceeded)
-        await self.router.look_after(link, failure, view, self.deadline)
+        await self.router.refresh_after(link, failure, view, self.deadline)
 
     async def _doubt(self, view: ClusterView) -> None:
         """Some node did not answer, so the client cannot tell whether there are messages."""
-        await self.router.look(None, self.deadline)
+        await self.router.refresh_view(None, self.deadline)
         if not self.router.view.same_places(view):
             return
         pause = min(PAUSE_S_MAX, pause_s(self.tries))

@@ -46,12 +46,12 @@ PREFETCH_MAX: Final = limits.POP_COUNT_MAX
 ACK_LINGER_MS_MAX: Final = 60_000
 RENEW_FOR_MS_MAX: Final = 7 * limits.DAY_MS
 #: Poll interval of a drain: are all messages in hand settled?
-DRAIN_LOOK_S: Final = 0.01
+DRAIN_POLL_S: Final = 0.01
 #: How long a stop waits for partitions without a primary to take their messages back: the
 #: application may have little time for the rest of its stop.
 GIVE_BACK_MS: Final = 5_000
 #: Poll interval after a cancelled pop: has the node answered?
-QUIET_LOOK_S: Final = 0.001
+QUIET_POLL_S: Final = 0.001
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ class Prefetcher(Generic[M]):
         """Waits until the cancelled pop is answered and its messages are returned."""
         deadline = time.monotonic() + GIVE_BACK_S
         while not self._queue.quiet and time.monotonic() < deadline:  # noqa: ASYNC110 - briefly
-            await asyncio.sleep(QUIET_LOOK_S)
+            await asyncio.sleep(QUIET_POLL_S)
 
     async def drain(self, timeout_s: float) -> int:
         """Stops, waits for messages in hand, closes; returns the number still in hand."""
@@ -206,7 +206,7 @@ class Prefetcher(Generic[M]):
         await self.stop()
         # Messages are settled in any thread without notice to the drain, so the drain polls.
         while self.in_hand and time.monotonic() < deadline:  # noqa: ASYNC110
-            await asyncio.sleep(min(DRAIN_LOOK_S, max(0.0, deadline - time.monotonic())))
+            await asyncio.sleep(min(DRAIN_POLL_S, max(0.0, deadline - time.monotonic())))
         left = self.in_hand
         await self.close()
         return left

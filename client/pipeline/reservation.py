@@ -129,7 +129,9 @@ class ReservedBatch:
             raise ProtocolError(f"the node sent messages that cannot be read: {error}") from None
         count = self.runs[index].count
         if len(columns.bodies) != count:
-            raise ProtocolError(f"the node said {count} messages and sent {len(columns.bodies)}")
+            raise ProtocolError(
+                f"the node announced {count} messages and sent {len(columns.bodies)}"
+            )
         return columns
 
     @cached_property

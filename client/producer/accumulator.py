@@ -222,7 +222,7 @@ class Accumulator:
         with self._lock:
             error, failed = self._error, self._failed
             self._error, self._failed = None, 0
-            self._look()
+            self._update_attention()
         if error is None:
             return None
         kind = type(error) if isinstance(error, WeftError) else WeftError
@@ -236,7 +236,7 @@ class Accumulator:
 
     # --- under the lock ---
 
-    def _look(self) -> None:
+    def _update_attention(self) -> None:
         self.attention = self.closed or self.overfull or self._error is not None
 
     def _grown(self, buffer: BatchBuffer, count: int) -> None:
@@ -284,7 +284,7 @@ class Accumulator:
         self._pending_bytes += parcel.size
         if self._pending_bytes > self._options.buffer_bytes:
             self.overfull = True
-        self._look()
+        self._update_attention()
         self._waiting.append(parcel)
         if not self._called and len(self._tasks) < self._options.in_flight:
             self._called = True
@@ -361,7 +361,7 @@ class Accumulator:
                 tell = error is not None or not self._pending
                 if self.overfull and self._pending_bytes <= self._room_bytes:
                     self.overfull, tell = False, True
-                self._look()
+                self._update_attention()
             if tell:
                 self._on_change()
 

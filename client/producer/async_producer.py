@@ -26,7 +26,7 @@ class Change:
     def __init__(self) -> None:
         self._waiters: list[asyncio.Future[None]] = []
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             if not waiter.done():
@@ -79,7 +79,7 @@ class AsyncProducer:
         self._queue = queue
         self._traced = tracing.on()
         self._change = Change()
-        self._accumulator = Accumulator(session, queue, options, post, self._change.tell)
+        self._accumulator = Accumulator(session, queue, options, post, self._change.notify)
         self._on_close = on_close
 
     async def send(

@@ -38,7 +38,7 @@ class Producer:
         self._queue = queue
         self._traced = tracing.on()
         self._change = ThreadChange()
-        self._accumulator = Accumulator(session, queue, options, post, self._change.tell)
+        self._accumulator = Accumulator(session, queue, options, post, self._change.notify)
         self._on_close = on_close
 
     def send(

@@ -12,7 +12,7 @@ class ThreadChange:
     def __init__(self) -> None:
         self._changed = threading.Condition()
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         with self._changed:
             self._changed.notify_all()
 

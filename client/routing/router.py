@@ -55,7 +55,7 @@ SILENT_S_MAX: Final = 8.0
 #: How long the client avoids a lost or silent node where there is a choice.
 DOWN_S: Final = 2.0
 #: A node never redirects a pop when a partition has moved, so pops refresh the view this often.
-LOOK_EVERY_S: Final = 5.0
+REFRESH_EVERY_S: Final = 5.0
 #: Longest pause between two attempts with several nodes: a failover is short.
 PAUSE_S_MAX: Final = 0.25
 
@@ -74,10 +74,10 @@ class Router:
         #: A view, a local node, and the partitions that this node leads in the view.
         self._near: tuple[ClusterView | None, str, set[int]] = (None, "", set())
         self._choose_local()
-        self._looks = 0
+        self._refreshes = 0
         #: The time of the last refresh of the view.
-        self.looked_at = time.monotonic()
-        self._looking = runtime.lock()
+        self.refreshed_at = time.monotonic()
+        self._refresh_lock = runtime.lock()
         self._lock = threading.RLock()  # of view and table; never held while waiting
         self._links = Links(runtime, discovery, self.adopt)
         self._links.follow(self.view)
@@ -169,14 +169,14 @@ class Router:
         `seen` is the view used for the attempt: if places have changed since, there is no reason to
         pause.
         """
-        await self.look_after(link, failure, seen, deadline)
+        await self.refresh_after(link, failure, seen, deadline)
         if not self.view.same_places(seen):
             return
         if not self.alone:
             pause_s = min(pause_s, PAUSE_S_MAX)
         await self.runtime.sleep(max(0.0, min(pause_s, deadline - time.monotonic())))
 
-    async def look_after(
+    async def refresh_after(
         self, link: Link, failure: WeftError, seen: ClusterView, deadline: float
     ) -> None:
         """Refreshes the view after a failure that may mean that partitions have moved."""
@@ -189,21 +189,21 @@ class Router:
         if node and isinstance(failure, (ConnectionLost, DeadlineExceeded, ShuttingDown)):
             self._avoid(node)
         if self.view.same_places(seen):
-            await self.look(node if refused else None, deadline)
+            await self.refresh_view(node if refused else None, deadline)
 
     # --- the view ---
 
-    async def look(self, first: str | None, deadline: float) -> None:
+    async def refresh_view(self, first: str | None, deadline: float) -> None:
         """Asks for the view, or waits for a query in progress; starts with the node `first`."""
-        looks = self._looks
-        async with self._looking:
-            if looks != self._looks:
+        refreshes = self._refreshes
+        async with self._refresh_lock:
+            if refreshes != self._refreshes:
                 return
             try:
                 await self._ask_around(first, deadline)
             finally:
-                self._looks += 1
-                self.looked_at = time.monotonic()
+                self._refreshes += 1
+                self.refreshed_at = time.monotonic()
                 self._links.close_retired()
 
     async def _ask_around(self, first: str | None, deadline: float) -> None:

@@ -135,7 +135,7 @@ class WorkLoop(Generic[M]):
         return self._stopping.is_set()
 
     async def run(self) -> None:
-        await self._look_at_queue()
+        await self._read_settings()
         front = self._front = self._open_front(self._options.consumer(self._lost))
         front.prefetcher.idle = self._is_idle
         try:
@@ -148,7 +148,7 @@ class WorkLoop(Generic[M]):
             await self._finish(front)
             log.info("%s", self._stats.summary())
 
-    async def _look_at_queue(self) -> None:
+    async def _read_settings(self) -> None:
         try:
             settings = (await self._queue.stats()).settings
         except Refused:  # a token that may only consume

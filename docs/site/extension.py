@@ -11,7 +11,8 @@ from docutils import nodes
 from sphinx.addnodes import pending_xref
 
 import weft
-from weft import aio
+from weft import aio, tasks
+from weft.tasks import bundle, future
 
 from .docstrings import to_rest
 from .navigation import toctrees
@@ -87,8 +88,12 @@ def rename_async_classes() -> None:
 def public_names() -> dict[str, str]:
     """The public name of each class by the name of its definition: annotations name the latter."""
     # The type variable of messages: a class of `weft.aio` pops messages of `weft.aio`.
-    found = {"weft.client.consumer.message.M": "weft.aio.Message"}
-    for module in (weft, aio):
+    found = {
+        "weft.client.consumer.message.M": "weft.aio.Message",
+        "weft.client.consumer.message.BaseMessage": "weft.Message",
+        "weft.client.transaction.effects.M": "weft.Message",
+    }
+    for module in (tasks, weft, aio):
         for name in module.__all__:
             subject = getattr(module, name)
             if hasattr(subject, "__qualname__"):
@@ -118,8 +123,18 @@ def write_start(app: Sphinx, error: Exception | None) -> None:
         (Path(app.outdir) / "index.html").write_text(START, encoding="utf-8")
 
 
+def complete_futures() -> None:
+    """Gives `tasks/future.py` the names that it imports for type checkers alone.
+
+    Sphinx evaluates the annotations of a msgspec struct.
+    """
+    for name, subject in (("App", tasks.App), ("Bundle", bundle.Bundle)):
+        setattr(future, name, subject)
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     rename_async_classes()
+    complete_futures()
     app.connect("source-read", add_navigation)
     app.connect("autodoc-process-docstring", convert_docstring)
     app.connect("autodoc-process-signature", shorten_signature)

@@ -56,7 +56,7 @@ def recover(host: RecoveryHost, request: wire.Recover, payload: Sequence[bytes] 
     infos: dict[tuple[int, str], wire.CopyInfo] = {}
     for node, (answer, _) in zip(live, answers, strict=False):
         if not isinstance(answer, wire.CopiesInfo):
-            raise Unavailable(f"node {node} did not say what it holds: try again")
+            raise Unavailable(f"node {node} did not report its partitions: try again")
         infos.update({(info.partition, node): info for info in answer.copies})
     held: dict[int, list[Copy]] = {}
     for (number, node), info in infos.items():
@@ -94,7 +94,7 @@ def _checked(core: Core, request: wire.Recover, unreachable: list[str]) -> list[
             raise InvalidArgument(f"{node} is not a member of this cluster")
         if node not in unreachable:
             raise UsageError(
-                f"node {node} is alive, or was heard a moment ago: a node that answers is not "
+                f"node {node} is alive, or sent a message a moment ago: a node that answers is not "
                 "lost. Stop it for good if its disk is, and try again after a few seconds"
             )
     if request.execute and not request.lost:
@@ -118,7 +118,7 @@ def _check_execution(
             "Take a dead node out with `weft cluster leave`"
         )
     if numbers != request.partitions:
-        raise UsageError("the cluster has changed since the report: look at it again")
+        raise UsageError("the cluster has changed since the report: print the report again")
     if not [n for n in holders(core.view) if n not in request.lost and n not in unreachable]:
         raise UsageError("no live node can hold data: start one, or ask one of those that run")
     if quorum and not core.view.quorum(n for n in core.view.deciders if core.reachable(n)):

@@ -6,7 +6,7 @@ and the state of its own replicas. For partitions of other primaries, the node a
 their sync sets are alive.
 
 While every member is alive, no partition can be blocked. So a healthy cluster pays for one pass
-over its members in `LOOK_US`, at any load.
+over its members in `POLL_US`, at any load.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from weft.dht.role import Role
 from weft.dht.safety import Observation, Verdict, assess
 
 #: How long the node reuses a computed set of blocked partitions.
-LOOK_US: Final = 200_000
+POLL_US: Final = 200_000
 
 
 class LocalVerdict:
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._look_at = 0
+        self._update_at = 0
         self._blocked: frozenset[int] = frozenset()
         self._outage = ""
         self._last: tuple[tuple[object, ...], Verdict] | None = None
@@ -39,16 +39,16 @@ class LocalVerdict:
 
     def outage(self, number: int | None = None) -> str:
         """Why a partition (None: any) cannot be served until a dead node returns; "" if served."""
-        self._look()
+        self._update()
         if not self._blocked or (number is not None and number not in self._blocked):
             return ""
         return self._outage
 
-    def _look(self) -> None:
+    def _update(self) -> None:
         core = self._core
-        if core.now < self._look_at:
+        if core.now < self._update_at:
             return
-        self._look_at = core.now + LOOK_US
+        self._update_at = core.now + POLL_US
         if len(self._alive()) == len(core.view.members):
             self._blocked, self._outage = frozenset(), ""
             return

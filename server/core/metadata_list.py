@@ -1,7 +1,7 @@
 """A node's part in the metadata lists: the node owns some, and sends announcements to other owners.
 
-See ``stock`` for the lists themselves. This module connects the lists to the rest of the node: to
-the queues of the engine, and to the view, which names the owner of each list.
+See ``owned_lists`` for the lists themselves. This module connects the lists to the rest of the
+node: to the queues of the engine, and to the view, which names the owner of each list.
 
 A node announces a queue that becomes ready at once, because consumers may wait. The report of a
 queue that becomes empty only spares others a query in vain, and the consumer that took the last
@@ -22,13 +22,13 @@ import msgspec
 
 from weft.dht import placement
 from weft.dht.core import Core
-from weft.dht.messages import StockAnnouncement as Word
+from weft.dht.messages import ReadyAnnouncement
 from weft.proto import wire
 from weft.server.engine.engine import Engine
 
 from .operation import PeerCaller
+from .owned_lists import AGAIN_US, EMPTY, OwnedLists, Waiting
 from .partition_ownership import PartitionOwnership
-from .stock import AGAIN_US, EMPTY, Stock, Waiting
 
 
 class MetadataLists:
@@ -37,7 +37,7 @@ class MetadataLists:
         core: Core,
         engine: Engine,
         ownership: PartitionOwnership,
-        send: Callable[[str, Word], None],
+        send: Callable[[str, ReadyAnnouncement], None],
         forward: Callable[[str, wire.AnyRequest, PeerCaller], None],
     ) -> None:
         self._core = core
@@ -47,7 +47,7 @@ class MetadataLists:
         self._send = send
         #: Forwards a request to another node, which answers the caller.
         self._forward_to = forward
-        self._stock = Stock()
+        self._lists = OwnedLists()
         self._announced: dict[str, int] = {}
         #: Announced queues that a consumer reports as empty: the owner may not know yet.
         self._handed: set[str] = set()
@@ -64,34 +64,36 @@ class MetadataLists:
     # --- as the owner of a list -----------------------------------------------------------
 
     def where(self, request: wire.Where, to: object) -> None:
-        self._stock.fallen(request.queue, request.fallen)
+        self._lists.mark_empty(request.queue, request.fallen)
         nodes = self._nodes(request.queue)
         if nodes or not request.wait_ms:
-            heeds = not self._stock.is_awaited(request.queue)
+            heeds = not self._lists.is_awaited(request.queue)
             self._answer(to, wire.Nodes([node for node, _ in nodes], heeds))
         else:
             until = self._core.now + request.wait_ms * 1000
             pop = request.pop if isinstance(to, PeerCaller) else None
-            self._stock.wait(request.queue, to, until, pop)
+            self._lists.wait(request.queue, to, until, pop)
 
-    def hear(self, node: str, word: Word) -> None:
+    def receive(self, node: str, announcement: ReadyAnnouncement) -> None:
         now = self._core.now
-        for queue in self._stock.hear(node, word.boot, word.number, word.ready, now):
+        for queue in self._lists.record(
+            node, announcement.boot, announcement.number, announcement.ready, now
+        ):
             self._wake(queue)
 
     def _nodes(self, queue: str) -> list[tuple[str, int]]:
         """(node, messages), this node first: local messages cost no hop."""
         core = self._core
-        nodes = self._stock.nodes(queue, core.now)
+        nodes = self._lists.nodes(queue, core.now)
         if ready := self._ready(queue):
             nodes.insert(0, (core.node, ready))
         return [each for each in nodes if each[0] in core.view.members]
 
     def _wake(self, queue: str) -> None:
-        if self._stock.is_awaited(queue):
+        if self._lists.is_awaited(queue):
             nodes = self._nodes(queue)
-            woken = self._stock.wake(queue, sum(ready for _, ready in nodes))
-            heeds = len(woken) == 1 and not self._stock.is_awaited(queue)
+            woken = self._lists.wake(queue, sum(ready for _, ready in nodes))
+            heeds = len(woken) == 1 and not self._lists.is_awaited(queue)
             answer = wire.Nodes([node for node, _ in nodes], heeds)
             holders = chain.from_iterable(repeat(node, ready) for node, ready in nodes)
             for waiting, holder in zip(woken, holders, strict=False):
@@ -110,32 +112,32 @@ class MetadataLists:
             return False
         if holder in (self._core.node, to.node):
             return False
-        self._stock.spoken_for(queue, holder, pop.limit)
+        self._lists.subtract(queue, holder, pop.limit)
         self._forward_to(holder, msgspec.structs.replace(pop, passes_on=True), to)
         return True
 
     def timers(self) -> None:
-        if not self._stock.awaited:
+        if not self._lists.awaited:
             return
-        for to in self._stock.overdue(self._core.now):
+        for to in self._lists.overdue(self._core.now):
             self._answer(to, EMPTY)
 
     def cancel(self, to: object) -> None:
-        self._stock.cancel(to)
+        self._lists.cancel(to)
 
     def drain(self) -> None:
-        for to in self._stock.forget(set()):
+        for to in self._lists.forget(set()):
             self._answer(to, EMPTY)
 
     def moved(self, refusal: wire.Failure) -> None:
         """This node leads other partitions now: refuses callers at lists of other owners."""
         kept = {queue for queue in self._engine.queues if self.keeps(queue)}
-        for to in self._stock.forget(kept):
+        for to in self._lists.forget(kept):
             self._answer(to, refusal)
         self._at = 0
 
     def next_due(self) -> int | None:
-        due = self._stock.next_due() if self._stock.awaited else None
+        due = self._lists.next_due() if self._lists.awaited else None
         if len(self._core.view.members) < 2:
             return due
         at = max(self._at, self._core.ping_at) if self._at else 0
@@ -176,10 +178,10 @@ class MetadataLists:
             self._at, self._version = core.now + AGAIN_US, core.view.version
             names = ready_queues.names() | self._announced.keys()
         else:
-            names = {n for n in changed if self._is_news(n) or self.keeps(n)}
+            names = {n for n in changed if self._is_changed(n) or self.keeps(n)}
             if pinged:
                 names |= self._handed
-        words: dict[str, dict[str, int]] = {}
+        announcements: dict[str, dict[str, int]] = {}
         self._handed -= names
         self._more.clear()
         for name in sorted(names):  # in one order in every process: a simulated run is repeatable
@@ -188,16 +190,16 @@ class MetadataLists:
                 self._announced[name] = ready
             else:
                 self._announced.pop(name, None)
-            keeper = core.view.places[placement.of_text(name, core.catalogue)].primary
-            if keeper == core.node:
+            owner = core.view.places[placement.of_text(name, core.catalogue)].primary
+            if owner == core.node:
                 self._wake(name)
             else:
-                words.setdefault(keeper, {})[name] = ready
-        for keeper, ready_by_name in words.items():
+                announcements.setdefault(owner, {})[name] = ready
+        for owner, ready_by_name in announcements.items():
             self._number += 1
-            self._send(keeper, Word(core.boot, self._number, ready_by_name))
+            self._send(owner, ReadyAnnouncement(core.boot, self._number, ready_by_name))
 
-    def _is_news(self, name: str) -> bool:
+    def _is_changed(self, name: str) -> bool:
         return (
             name in self._handed
             or name in self._more

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Final
 
 from weft.dht.core import PACE, SIZE, Core, Timing
-from weft.dht.messages import AnyMessage, PeerReply, PeerRequest, QueueMessage, StockAnnouncement
+from weft.dht.messages import AnyMessage, PeerReply, PeerRequest, QueueMessage, ReadyAnnouncement
 from weft.dht.planner import ReplicationFactor
 from weft.dht.rebalancer import Handover
 from weft.dht.view import Member, View
@@ -170,7 +170,7 @@ class NodeCore:
             self.core.receive(sender, message)
             return
         if sender in self.view.members:
-            self.core.heard[sender] = self.now
+            self.core.last_seen[sender] = self.now
             self._requests.receive(sender, message)
 
     def cancel(self, to: object) -> None:
@@ -383,14 +383,14 @@ class NodeCore:
 
     # --- services for operations -------------------------------------------------------------
 
-    def send(self, to: str, message: PeerRequest | PeerReply | StockAnnouncement) -> None:
+    def send(self, to: str, message: PeerRequest | PeerReply | ReadyAnnouncement) -> None:
         self._sends.append((to, message))
 
     def run_operation(self, operation: Operation) -> None:
         """Runs an operation of this node itself, without a caller."""
         self._operations.start(operation, None, self.now + LIFE_US)
 
-    def tell(self, to: object, answer: wire.AnyAnswer, payload: Sequence[bytes]) -> None:
+    def reply(self, to: object, answer: wire.AnyAnswer, payload: Sequence[bytes]) -> None:
         """Sends the result of an operation to the caller."""
         if isinstance(to, PeerCaller):
             self._sends.append((to.node, PeerReply(to.rid, answer, list(payload))))

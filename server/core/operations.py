@@ -46,7 +46,7 @@ class OperationHost(Protocol):
     def alive(self, node: str) -> bool: ...
     def direct(self, request: wire.AnyRequest, payload: Sequence[bytes], to: object) -> None: ...
     def send(self, to: str, message: PeerRequest | PeerReply) -> None: ...
-    def tell(self, to: object, answer: wire.AnyAnswer, payload: Sequence[bytes]) -> None: ...
+    def reply(self, to: object, answer: wire.AnyAnswer, payload: Sequence[bytes]) -> None: ...
     def give_back(self, lent: list[wire.Lent]) -> None: ...
     def return_lent(self, nack: wire.Nack) -> None: ...
 
@@ -91,7 +91,7 @@ class Operations:
         if len(self._running) >= OPERATIONS_MAX:
             operation.close()
             failure = wire.Failure("OVERLOADED", f"{OPERATIONS_MAX} operations are under way", True)
-            self._host.tell(to, failure, ())
+            self._host.reply(to, failure, ())
             return
         self._numbers += 1
         self._running[self._numbers] = Running(operation, to, until)
@@ -234,7 +234,7 @@ class Operations:
 
     def _end(self, number: int, said: Said) -> None:
         running = self._drop(number)
-        self._host.tell(running.to, *said)
+        self._host.reply(running.to, *said)
 
     def _drop(self, number: int) -> Running:
         running = self._running.pop(number)

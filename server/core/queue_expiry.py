@@ -18,8 +18,8 @@ from .catalogue_operations import catalogue
 from .cluster_host import ClusterHost
 from .operation import Operation, Question
 
-#: The interval of looks, and the precision of `expire_idle_ms`.
-LOOK_US: Final = 1_000_000
+#: The interval of samples, and the precision of `expire_idle_ms`.
+POLL_US: Final = 1_000_000
 #: Queues in one question, at most.
 ASK_MAX: Final = 1_000
 
@@ -36,17 +36,17 @@ class QueueExpiry:
     def __init__(self, host: QueueExpiryHost) -> None:
         self._host = host
         self._idle = host.engine.idle_queues
-        self._look_at = 0
+        self._sample_at = 0
         self._busy = False
 
     def next_due(self) -> int | None:
-        return self._look_at if self._idle.any else None
+        return self._sample_at if self._idle.any else None
 
     def work(self, now: int) -> None:
-        if now < self._look_at or not self._idle.any:
+        if now < self._sample_at or not self._idle.any:
             return
-        self._look_at = now + LOOK_US
-        self._idle.look()
+        self._sample_at = now + POLL_US
+        self._idle.sample()
         host = self._host
         if host.view.catalogue not in host.led or self._busy:
             return

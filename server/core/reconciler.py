@@ -29,7 +29,7 @@ from .outbox_delivery import OutboxDelivery
 from .queue_expiry import QueueExpiry
 
 #: The interval of scans. Work found by two scans in a row has no caller any more.
-LOOK_US: Final = 1_000_000
+POLL_US: Final = 1_000_000
 #: The reconciler asks about a hold at age ASK_US, and again when the age has doubled or ASK_US_MAX
 #: has passed.
 ASK_US: Final = 2_000_000
@@ -52,7 +52,7 @@ class Reconciler:
         self._unfinished = keeper.engine.unfinished
         self._outbox_delivery = OutboxDelivery(keeper)
         self._queue_expiry = QueueExpiry(keeper)
-        self._look_at = 0
+        self._work_at = 0
         self._seen: set[tuple[Kind, int, str]] = set()  # work left over at the last scan
         self._busy: set[Hashable] = set()  # subjects of operations under way
 
@@ -62,14 +62,14 @@ class Reconciler:
         due = self._queue_expiry.next_due()
         if self._unfinished.is_empty:
             return due
-        return self._look_at if due is None else min(due, self._look_at)
+        return self._work_at if due is None else min(due, self._work_at)
 
     def work(self, now: int) -> None:
         self._outbox_delivery.work()
         self._queue_expiry.work(now)
-        if now < self._look_at or self._unfinished.is_empty:
+        if now < self._work_at or self._unfinished.is_empty:
             return
-        self._look_at = now + LOOK_US
+        self._work_at = now + POLL_US
         decisions = self._unfinished.decisions()
         for kind, created, name in sorted(decisions & self._seen):
             self._start((kind, created, name), self._carry_out(kind, created, name))

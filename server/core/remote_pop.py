@@ -85,7 +85,7 @@ class RemotePop:
                 search_memory.heeded = answer.heeds
                 in_vain = waits and not answer.nodes
                 left_ms -= pause_ms + (wait_ms if in_vain else 0)
-                search.told(answer.nodes)
+                search.use_list(answer.nodes)
                 if in_vain and not search.patient:
                     break
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from weft.dht.messages import PeerReply, PeerRequest, StockAnnouncement
+from weft.dht.messages import PeerReply, PeerRequest, ReadyAnnouncement
 from weft.dht.view import Member
 from weft.proto import wire
 from weft.proto.verb import Partitions, Route
@@ -156,7 +156,7 @@ class RequestRouter:
         else:
             self.engine.handle(request, payload, to)
 
-    def receive(self, sender: str, message: PeerRequest | PeerReply | StockAnnouncement) -> None:
+    def receive(self, sender: str, message: PeerRequest | PeerReply | ReadyAnnouncement) -> None:
         """Takes a message about queues from another node."""
         match message:
             case PeerRequest():
@@ -166,8 +166,8 @@ class RequestRouter:
                     self.direct(message.request, message.payload, caller)
             case PeerReply():
                 self._operations.replied(sender, message)
-            case StockAnnouncement():
-                self.metadata_lists.hear(sender, message)
+            case ReadyAnnouncement():
+                self.metadata_lists.receive(sender, message)
 
     def start(self, operation: Operation, to: object) -> None:
         """Starts an operation that answers a request of a client or of a node."""

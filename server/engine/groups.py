@@ -220,7 +220,7 @@ class GroupQueue(MessageIdQueue):
 
     def _unblock(self, group: Group) -> bool:
         group.blocks -= 1
-        assert group.blocks >= 0, f"{group.name!r} is lent less than never"
+        assert group.blocks >= 0, f"{group.name!r} has fewer than no leases"
         if group.blocks:
             return False
         self.takeable += group.messages

@@ -1,7 +1,7 @@
 """Queues with `expire_idle_ms`: how long each was not used on this node.
 
 A queue is in use on a node while a pop waits for it, or messages are leased, reserved or staged,
-and whenever a push, a pop or an ack has reached it since the last look. The queue's counters say
+and whenever a push, a pop or an ack has reached it since the last sample. The queue's counters say
 so, so the data path does nothing for it. The catalogue's primary asks all nodes, and deletes a
 queue that none has used for long enough (``core.queue_expiry``).
 
@@ -20,15 +20,15 @@ _Counters = tuple[int, ...]
 class IdleQueues:
     def __init__(self, state: EngineState) -> None:
         self._state = state
-        #: By the queue's `created`: its counters at the last look, and when it was last in use.
+        #: By the queue's `created`: its counters at the last sample, and when it was last in use.
         self._seen: dict[int, tuple[_Counters, int]] = {}
 
     @property
     def any(self) -> bool:
         return bool(self._state.expiring)
 
-    def look(self) -> None:
-        """Notes which queues were used since the last look."""
+    def sample(self) -> None:
+        """Notes which queues were used since the last sample."""
         state, seen = self._state, self._seen
         self._seen = {}
         for created in state.expiring:

@@ -245,7 +245,7 @@ def _ranges(state: EngineState, hold: Hold, start: int) -> Generator[tuple[wire.
     """The ranges of a hold from the `start`-th message on, with the payload of each range."""
     for batch_handle, skip in hold.places(start):
         key = Handle.key(batch_handle)
-        found = state.look(key)
+        found = state.peek_head(key)
         partition, lsn = Handle.split_key(key)
         for part in found.parts:
             if part.hold != hold.id:
@@ -274,7 +274,7 @@ def _cut(state: EngineState, one: wire.Lent, count: int) -> tuple[wire.Lent, byt
         one.partition, one.lsn, 0, one.first, count, one.producer, one.batch, one.deliveries,
         one.pushed_ms, 0, one.priority, one.reason,
     )  # fmt: skip
-    return lent, state.payloads.part(key, one.first % state.look(key).bodies, count)
+    return lent, state.payloads.part(key, one.first % state.peek_head(key).bodies, count)
 
 
 @handles(pipelines.Finish)

@@ -281,7 +281,7 @@ class EngineState:
             raise StoreDamaged(f"{self.overlay.path} has lost the head under key {place.hex()}")
         return data
 
-    def look(self, key: int) -> Head:
+    def peek_head(self, key: int) -> Head:
         """Like `head_of`, but for reading only: the head stays cached."""
         batch = self.touched.get(key)
         if batch is not None:

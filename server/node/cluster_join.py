@@ -94,12 +94,12 @@ def _checked(view: pb.ViewResponse) -> pb.ViewResponse:
     if len(view.cluster) != _CLUSTER_DIGITS or not hexadecimal:
         raise ProtocolError(f"a member names its cluster {view.cluster[:100]!r}, which is no id")
     if not 1 <= view.partitions <= PARTITIONS_MAX:
-        raise ProtocolError(f"a member says that its cluster has {view.partitions} partitions")
+        raise ProtocolError(f"a member reports a cluster of {view.partitions} partitions")
     for node in view.nodes:
         if node.peer and Address.parse(node.peer, "peer").host in WILDCARDS:
             raise UsageError(
-                f"member {node.id} says that other nodes reach it at {node.peer}, which is nowhere."
-                " Start it with --advertise and its own host"
+                f"member {node.id} announces {node.peer}, which no other node can reach: start the "
+                "member with --advertise and its own host"
             )
     return view
 
@@ -193,13 +193,13 @@ class ClusterJoin:
             if is_known(view, me):
                 log.debug("the members know this node as it is")
                 return
-            log.info("telling the members where this node is", extra=fields(peer=me.peer))
+            log.info("sending the address of this node to the members", extra=fields(peer=me.peer))
             self._join(seeds, node, me, self._wait)
         except _Ended:
             return
         except (Unavailable, TlsError) as error:
             log.warning(
-                "the members could not be told where this node is; they may not find it",
+                "the members did not get the address of this node, and may not find the node",
                 extra=fields(why=error.message),
             )
         except WeftError as error:

@@ -41,7 +41,7 @@ class Compaction:
         self._live_bytes = 0
         self._left_bytes = 0
 
-    def look(self, live_bytes: int, free_bytes: int, *, full: bool) -> None:
+    def check(self, live_bytes: int, free_bytes: int, *, full: bool) -> None:
         """Starts a rewrite if a rewrite is worthwhile, if there is room, and if none is running.
         Called about once a second."""
         if full:

@@ -21,7 +21,7 @@ from weft.server.observability.log import fields
 
 log = logging.getLogger(__name__)
 
-_LOOK_US: Final = 1_000_000
+_POLL_US: Final = 1_000_000
 
 
 class DiskReserve:
@@ -41,17 +41,17 @@ class DiskReserve:
         self._least_bytes = reserve_bytes + (ahead_bytes if reserve_bytes else 0)
         self.free_bytes = free_bytes()
         #: The next check is due at this time, or past this number of bytes written since the last.
-        self.look_at = 0
+        self.check_at = 0
         self.unseen_bytes_max = reserve_bytes // 4
         self.written_bytes = 0
         self.full = self.free_bytes < self._least_bytes
         #: The node refuses pushes while fewer bytes are free.
         self.limit_bytes = self._limit_bytes()
 
-    def look(self, now: int) -> bool:
+    def check(self, now: int) -> bool:
         """Checks the disk when due; True if the reserve is reached."""
-        if now >= self.look_at or self.written_bytes > self.unseen_bytes_max:
-            self.look_at, self.written_bytes = now + _LOOK_US, 0
+        if now >= self.check_at or self.written_bytes > self.unseen_bytes_max:
+            self.check_at, self.written_bytes = now + _POLL_US, 0
             self.free_bytes = self._free_bytes()
             full = self.free_bytes < self._limit_bytes()
             if full != self.full:

@@ -57,7 +57,7 @@ from .poller import CLIENTS, INBOX, PEERS, WRITTEN, Clock
 from .request_scheduler import RequestScheduler
 
 #: The interval of comparisons of the store's size with the live bytes.
-_LOOK_US: Final = 1_000_000
+_POLL_US: Final = 1_000_000
 #: A synced write of at least this size goes to the background writer. The hand-off wakes two
 #: threads, and the node's thread handles requests meanwhile; a smaller write ends before they are
 #: awake.
@@ -193,7 +193,7 @@ class Rounds:
         self._scheduler = RequestScheduler(calls, edge, self.committer, share_period_us)
         #: Views to start from, of other threads.
         self.views: queue.SimpleQueue[View] = queue.SimpleQueue()
-        self._known_version = self._look_at = 0  # the view known to the peer edge; see _tend
+        self._known_version = self._tend_at = 0  # the view known to the peer edge; see _tend
         self._again = False  # a send returned messages, or made room: the next round is now
         #: Answers of the last round.
         self.answered = 0
@@ -247,7 +247,7 @@ class Rounds:
         """Gives the input of the round to the node core; returns everything the core produced."""
         node_core = self._node_core
         node_core.begin(now)
-        node_core.set_full(self._disk_reserve.look(now))
+        node_core.set_full(self._disk_reserve.check(now))
         if self._edge.undelivered:
             undelivered, self._edge.undelivered = self._edge.undelivered, []
             node_core.give_back(undelivered)
@@ -274,7 +274,7 @@ class Rounds:
         node_core, edge, reserve = self._node_core, self._edge, self._disk_reserve
         if not received and not edge.calls:
             return not edge.resumed
-        if now >= self._look_at or edge.undelivered:
+        if now >= self._tend_at or edge.undelivered:
             return False
         requests = self._calls.short_round(received, edge.calls)
         if requests is None:
@@ -286,8 +286,8 @@ class Rounds:
             if edge.calls:
                 edge.take_calls()
             self.committer.commit(ready, single=True)
-        if now >= reserve.look_at or reserve.written_bytes > reserve.unseen_bytes_max:
-            node_core.set_full(reserve.look(now))
+        if now >= reserve.check_at or reserve.written_bytes > reserve.unseen_bytes_max:
+            node_core.set_full(reserve.check(now))
         return True
 
     def _single_push(self, requests: Sequence[AdmittedRequest], now: int) -> bool:
@@ -336,11 +336,11 @@ class Rounds:
             # The peer edge needs the members' addresses, and the keys to admit.
             members = node_core.view.members.items()
             self._peers.know({node: (each.peer, each.key) for node, each in members})
-        if now >= self._look_at:
-            self._look_at = now + _LOOK_US
+        if now >= self._tend_at:
+            self._tend_at = now + _POLL_US
             self.round_times.count()
             self.committer.fsync_times.count()
             self._edge.tend()
             self._scheduler.tend(now)
             live, reserve = live_bytes(self._node_core, self._store), self._disk_reserve
-            self._compaction.look(live, reserve.free_bytes, full=reserve.full)
+            self._compaction.check(live, reserve.free_bytes, full=reserve.full)

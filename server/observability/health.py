@@ -22,7 +22,7 @@ from weft.errors import Unavailable
 from .node_stats import NodeStats
 
 #: A round may wait for a slow disk; a round that takes longer counts as hung.
-LOOK_S_MAX: Final = 5.0
+POLL_S_MAX: Final = 5.0
 FRESH_S: Final = 1.0
 
 STARTING: Final = "starting"
@@ -49,16 +49,16 @@ class Health:
     def __init__(self, node: Looked) -> None:
         self._node = node
         self.phase = STARTING
-        self._looking: dict[bool, asyncio.Task[NodeStats | None]] = {}
-        self._looked_at: dict[bool, float] = {}
+        self._reads: dict[bool, asyncio.Task[NodeStats | None]] = {}
+        self._read_at: dict[bool, float] = {}
 
     async def node_stats(self, *, queues: bool) -> NodeStats | None:
         """The node's stats, at most `FRESH_S` old; None if the node does not answer."""
         now = time.monotonic()
-        task = self._looking.get(queues)
-        if task is None or (task.done() and now - self._looked_at[queues] > FRESH_S):
-            task = self._looking[queues] = asyncio.ensure_future(self._look(queues))
-            self._looked_at[queues] = now
+        task = self._reads.get(queues)
+        if task is None or (task.done() and now - self._read_at[queues] > FRESH_S):
+            task = self._reads[queues] = asyncio.ensure_future(self._read_stats(queues))
+            self._read_at[queues] = now
         return await asyncio.shield(task)
 
     async def live(self) -> HealthVerdict:
@@ -66,7 +66,7 @@ class Health:
             return HealthVerdict(True, "starting: the queues are being rebuilt")
         if await self.node_stats(queues=False) is None:
             return HealthVerdict(
-                False, f"the node's thread has not made a round in {LOOK_S_MAX:.0f} s"
+                False, f"the node's thread has not made a round in {POLL_S_MAX:.0f} s"
             )
         return HealthVerdict(True, self.phase)
 
@@ -76,7 +76,7 @@ class Health:
         node_stats = await self.node_stats(queues=False)
         if node_stats is None:
             return HealthVerdict(
-                False, f"the node's thread has not made a round in {LOOK_S_MAX:.0f} s"
+                False, f"the node's thread has not made a round in {POLL_S_MAX:.0f} s"
             )
         if node_stats.full:
             return HealthVerdict(False, "the disk is at its reserve: pushes are refused")
@@ -84,11 +84,11 @@ class Health:
             return HealthVerdict(False, f"unavailable: {node_stats.outage}")
         return HealthVerdict(True, SERVING)
 
-    async def _look(self, queues: bool) -> NodeStats | None:
+    async def _read_stats(self, queues: bool) -> NodeStats | None:
         work = self._node.node_stats(queues=queues)
         try:
             while True:
-                found = await asyncio.wait_for(self._step(work), LOOK_S_MAX)
+                found = await asyncio.wait_for(self._step(work), POLL_S_MAX)
                 if found is not None:
                     return found
         except (TimeoutError, Unavailable):

@@ -45,8 +45,6 @@ class Certificates:
         self.http = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.http.minimum_version = ssl.TLSVersion.TLSv1_2
         self._current = self._read()
-        #: The number of reloads.
-        self.renewals = 0
 
     def grpc_credentials(self) -> grpc.ServerCredentials:
         given = self._current
@@ -79,7 +77,6 @@ class Certificates:
                 return
             self._current = self._read()
             self._stamps = stamps
-            self.renewals += 1
             log.info("certificate read again", extra=fields(tls_cert=self._config.tls_cert))
         except InvalidArgument as error:
             log.error("certificate not read again", extra=fields(error=error.message))

@@ -37,7 +37,7 @@ _ID_BYTES: Final = 4
 _SECRET_BYTES: Final = 32
 #: A longer text is not a token, and is not hashed.
 TOKEN_CHARACTERS_MAX: Final = 100
-LOOK_S: Final = 1.0
+POLL_S: Final = 1.0
 #: All tokens are in memory and in one file.
 TOKENS_MAX: Final = 10_000
 GRANTS_MAX: Final = 100
@@ -79,11 +79,11 @@ class TokenFile:
         #: checks of a request. Wrong tokens are not cached, so the cache is no larger than the
         #: file.
         self._right: dict[str, tuple[TokenEntry, Principal]] = {}
-        self._look_at = time.monotonic() + LOOK_S
+        self._check_at = time.monotonic() + POLL_S
 
     def principal(self, token: str) -> Principal | None:
-        if time.monotonic() >= self._look_at:
-            self._look()
+        if time.monotonic() >= self._check_at:
+            self._reload_if_changed()
         right = self._right  # one consistent cache, even if another thread reloads
         found = right.get(token)
         if found is None:
@@ -103,11 +103,11 @@ class TokenFile:
             return None
         return found
 
-    def _look(self) -> None:
+    def _reload_if_changed(self) -> None:
         if not self._lock.acquire(blocking=False):
             return  # another thread is checking
         try:
-            self._look_at = time.monotonic() + LOOK_S
+            self._check_at = time.monotonic() + POLL_S
             stamp = _stamp(self._path)
             if stamp != self._stamp:
                 self._stamp = stamp

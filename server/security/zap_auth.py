@@ -35,7 +35,7 @@ HOLD_S: Final = 1.5
 #: More unknown keys at a time are strangers.
 HELD_MAX: Final = 64
 #: Interval of the checks for newly allowed keys, while requests are held.
-_LOOK_MS: Final = 10
+_POLL_MS: Final = 10
 _ENDPOINT: Final = "inproc://zeromq.zap.01"
 _VERSION: Final = b"1.0"
 _WELCOME: Final = (b"200", b"OK")
@@ -69,7 +69,7 @@ class ZapAuthenticator:
         with self._socket:
             try:
                 while True:
-                    if self._socket.poll(_LOOK_MS if self._held else None):
+                    if self._socket.poll(_POLL_MS if self._held else None):
                         self._asked(self._socket.recv_multipart())
                     self._review(time.monotonic())
             except zmq.ContextTerminated:

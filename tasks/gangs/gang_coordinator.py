@@ -64,9 +64,9 @@ log = logging.getLogger("weft.tasks")
 
 POP_WAIT_MS: Final = 500
 #: Looks at the roster.
-LOOK_S: Final = 0.1
+POLL_S: Final = 0.1
 #: Looks for the loss of a member, and for a cancel.
-LOSS_LOOK_S: Final = 1.0
+LOSS_POLL_S: Final = 1.0
 #: The pause of a job that waits for more workers.
 WAIT_S: Final = 1.0
 #: A worker that has just started is seen by its heartbeat after so long.
@@ -175,7 +175,7 @@ class GangAssembly:
             slots = sum(beat.concurrency for beat in beats)
             if slots >= self._job.size or time.monotonic() >= end or self._ended.is_set():
                 return slots
-            self._ended.wait(LOOK_S)
+            self._ended.wait(POLL_S)
 
     def _epoch(self, deadline: float) -> bool:
         """Assembles once; True if a waiting member was lost, and there is time for another one."""
@@ -192,7 +192,7 @@ class GangAssembly:
             members, now = self._roster(epoch), time.monotonic()
             self._extend(now)
             complete = len(members) == job.size
-            if complete or now - look >= LOSS_LOOK_S:
+            if complete or now - look >= LOSS_POLL_S:
                 look = now
                 if self._lost(tasks):
                     self._release(epoch, tasks)
@@ -217,7 +217,7 @@ class GangAssembly:
                     "all are released",
                 )
                 return False
-            self._ended.wait(LOOK_S)
+            self._ended.wait(POLL_S)
 
     def _start(self, epoch: str, tasks: list[MessageId], members: list[GangMember]) -> None:
         job = self._job

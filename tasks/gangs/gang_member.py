@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .mpi_launch import MpiRun
 
 #: Looks at the state row while a member waits: soon at first, then less often.
-_LOOK_S_MIN, _LOOK_S_MAX = 0.02, 0.5
+_POLL_S_MIN, _POLL_S_MAX = 0.02, 0.5
 DEFAULT_SERVER: Final = ("127.0.0.1", 7700)
 
 
@@ -121,7 +121,7 @@ def _join(app: App, job: str, epoch: str, rank: int) -> None:
 def _started(app: App, job: str, epoch: str) -> list[GangMember]:
     """Waits for the start of the epoch. The coordinator of the job ends the wait in any case, or
     the next one after its death."""
-    pause = _LOOK_S_MIN
+    pause = _POLL_S_MIN
     while True:
         data = app.client.kv.lookup(state_key(app.name, job))
         state = None if data is None else msgspec.msgpack.decode(data, type=GangState)
@@ -130,7 +130,7 @@ def _started(app: App, job: str, epoch: str) -> list[GangMember]:
         if state.phase == RUNNING:
             return state.members
         time.sleep(pause)
-        pause = min(1.5 * pause, _LOOK_S_MAX)
+        pause = min(1.5 * pause, _POLL_S_MAX)
 
 
 def own_address(servers: str | None) -> str:

@@ -50,7 +50,7 @@ log = logging.getLogger("weft.tasks")
 #: A monitor watches so many gangs at once.
 RUNS_MAX: Final = 64
 #: The pause between two looks, while gangs run and while none runs.
-LOOK_MS: Final = 200
+POLL_MS: Final = 200
 IDLE_MS: Final = 500
 
 
@@ -76,15 +76,15 @@ class GangMonitor:
     def turn(self) -> None:
         """One look at all runs."""
         if len(self._watched) < RUNS_MAX:
-            wait_ms = LOOK_MS if self._watched else IDLE_MS
+            wait_ms = POLL_MS if self._watched else IDLE_MS
             message = self._client.queue(runs_queue(self._queue)).pop(wait_ms=wait_ms)
             if message is not None:
                 self._take(message)
         else:
-            self._ended.wait(LOOK_MS / 1000)
+            self._ended.wait(POLL_MS / 1000)
         for each in list(self._watched):
             try:
-                self._look(each)
+                self._check_run(each)
             except LeaseLost:
                 self._watched.remove(each)
 
@@ -108,7 +108,7 @@ class GangMonitor:
             return
         self._watched.append(WatchedRun(message, made, time.monotonic() + LEASE_MS / 3000))
 
-    def _look(self, one: WatchedRun) -> None:
+    def _check_run(self, one: WatchedRun) -> None:
         now = time.monotonic()
         if now >= one.extend_at:
             one.extend_at = now + LEASE_MS / 3000

@@ -28,8 +28,6 @@ from .gang_member import run_member
 if TYPE_CHECKING:
     from weft.tasks.app import App
 
-GANG_QUEUE: Final = "gangs"
-ASSEMBLE_S: Final = 60.0
 ASSEMBLE_S_MIN: Final = 0.1
 
 

@@ -47,7 +47,7 @@ _LAUNCH: Final = "HYDRA_LAUNCH:"
 _LAUNCH_END: Final = "HYDRA_LAUNCH_END"
 #: mpiexec prints its commands at once.
 START_S: Final = 30.0
-_LOOK_S_MIN, _LOOK_S_MAX = 0.02, 0.5
+_POLL_S_MIN, _POLL_S_MAX = 0.02, 0.5
 _GUARD: Final = str(Path(__file__).with_name("process_guard.py"))
 
 
@@ -120,10 +120,10 @@ class MpiLaunch:
 
     def _read(self, part: str, wanted: type[T]) -> T:
         """Waits for a row of rank 0; the monitor of the gang ends the wait if rank 0 is lost."""
-        pause = _LOOK_S_MIN
+        pause = _POLL_S_MIN
         while (data := self._kv.lookup(self._key(part))) is None:
             time.sleep(pause)
-            pause = min(1.5 * pause, _LOOK_S_MAX)
+            pause = min(1.5 * pause, _POLL_S_MAX)
         return msgspec.msgpack.decode(data, type=wanted)
 
 
@@ -182,10 +182,10 @@ def _guarded(command: list[str], **options: int) -> subprocess.Popen[bytes]:
 
 def _wait(process: subprocess.Popen[bytes]) -> int:
     """Waits in short steps, so that a cancel interrupts."""
-    pause = _LOOK_S_MIN
+    pause = _POLL_S_MIN
     while (code := process.poll()) is None:
         time.sleep(pause)
-        pause = min(1.5 * pause, _LOOK_S_MAX)
+        pause = min(1.5 * pause, _POLL_S_MAX)
     return code
 
 

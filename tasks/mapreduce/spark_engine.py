@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from .job import MapReduce
 
 MASTER: Final = "local[*]"
-_LOOK_S: Final = 0.2
+_POLL_S: Final = 0.2
 #: From a map task to a reducer, under the key (reducer, map task): segment, lines of the task, and
 #: a problem instead of both.
 _Row = tuple[tuple[int, int], tuple[bytes, int, tuple[str, str] | None]]
@@ -186,7 +186,7 @@ def _watched(session: SparkSession, plan: JobPlan, totals: StageTotals) -> Itera
 
     def watch() -> None:
         seen: list[int] = []
-        while not over.wait(_LOOK_S):
+        while not over.wait(_POLL_S):
             for stage in sorted(tracker.getActiveStageIds()):
                 info = tracker.getStageInfo(stage)
                 if stage not in seen:

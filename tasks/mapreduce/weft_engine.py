@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from .job import MapReduce
 
 #: How often the driver looks after its workers while no task ends.
-LOOK_S: Final = 2.0
+POLL_S: Final = 2.0
 #: Looks at an empty queue before tasks without a result are submitted again.
-EMPTY_LOOKS: Final = 3
+EMPTY_POLLS: Final = 3
 #: Rounds of maps that run again: a disk that damages files again and again is replaced, not waited
 #: for.
 REPAIRS_MAX: Final = 5
@@ -253,7 +253,7 @@ class JobDriver:
         while self._pending:
             before = len(self._pending)
             try:
-                for future in as_completed(list(self._pending), timeout=LOOK_S):
+                for future in as_completed(list(self._pending), timeout=POLL_S):
                     number = self._pending[future]
                     take(number, future.result())
                     del self._pending[future]
@@ -262,7 +262,7 @@ class JobDriver:
             if self.workers is not None:
                 self.workers.check()
             quiet = quiet + 1 if len(self._pending) == before and self._is_empty() else 0
-            if quiet >= EMPTY_LOOKS:
+            if quiet >= EMPTY_POLLS:
                 quiet = 0
                 submit(sorted(self._pending.values()))
 

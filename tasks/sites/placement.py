@@ -61,7 +61,7 @@ POP_MAX: Final = 4_096
 #: Of a popped batch only one share in the number of sites is local, so more is popped.
 POP_FACTOR_MAX: Final = 8
 #: The pause between looks for a site to steal from is doubled so often, to 3.2 s.
-_LOOKS_MAX: Final = 5
+_POLLS_MAX: Final = 5
 
 
 class Placement(Generic[M]):
@@ -87,7 +87,7 @@ class Placement(Generic[M]):
         self._steal_at = time.monotonic() + STEAL_S
         #: The site to steal from, and the looks without one.
         self._victim = ""
-        self._looks = 0
+        self._searches = 0
         self._orphan = ""
         self._orphans_at = time.monotonic() + ORPHANS_S
         self._turn = False
@@ -101,7 +101,7 @@ class Placement(Generic[M]):
         """Up to `limit` tasks to run here. Returns nothing if none came within `wait_ms`, or if
         all tasks were moved. Raises QueueNotFound for the pool, and the errors of a pop."""
         if time.monotonic() >= self._orphans_at:
-            await self._look_for_orphans()
+            await self._find_orphans()
         found = await self._from_own(limit, 0) or await self._from_pool(limit, 0)
         if not found and self._orphan:
             found = await self._from_site(self._orphan, limit)
@@ -175,11 +175,11 @@ class Placement(Generic[M]):
             self._victim, self._steal_at = site, now  # more may wait there
             return found
         self._victim = await self._directory.fullest(self._queue, self._site)
-        self._looks = 0 if self._victim else min(self._looks + 1, _LOOKS_MAX)
-        self._steal_at = now + STEAL_S * (1 << self._looks)
+        self._searches = 0 if self._victim else min(self._searches + 1, _POLLS_MAX)
+        self._steal_at = now + STEAL_S * (1 << self._searches)
         return []
 
-    async def _look_for_orphans(self) -> None:
+    async def _find_orphans(self) -> None:
         self._orphans_at = time.monotonic() + ORPHANS_S
         try:
             self._orphan = await self._directory.fullest(self._queue, self._site, orphans=True)
@@ -198,7 +198,7 @@ class Placement(Generic[M]):
     def _remote(self, messages: Sequence[M], *, stolen: bool = False) -> dict[str, list[M]]:
         """The tasks with data at other sites, by site."""
         if messages and not stolen:
-            self._victim, self._looks = "", 0
+            self._victim, self._searches = "", 0
             self._steal_at = time.monotonic() + STEAL_S
         remote: dict[str, list[M]] = {}
         for message in messages:

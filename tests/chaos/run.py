@@ -29,7 +29,7 @@ from weft.client.sync_queue import Queue
 from weft.proto import weft_pb2 as pb
 from weft.proto import weft_pb2_grpc
 
-from .crew import HOLD_CREW, HOLD_PACE, Crew
+from .load_processes import HOLD_PACE, HOLD_ROLES, LoadProcesses
 from .outcome import Outcome, judge, longest_pause
 from .scenario import FAULT_S, FAULT_S_QUICK, SCENARIOS, Scenario
 from .stage import Stage, stage
@@ -138,12 +138,12 @@ def _play(scenario: Scenario, scene: Stage, folder: Path, outcome: Outcome, *, q
     history = History()
     with weft.connect(scene.cluster.servers) as client:
         client.create_queue(QUEUE)
-    crew = Crew(folder, QUEUE, scene.cluster.servers, history)
+    load = LoadProcesses(folder, QUEUE, scene.cluster.servers, history)
     if scenario.holds:
-        crew.roles, crew.pace = HOLD_CREW, HOLD_PACE
+        load.roles, load.pace = HOLD_ROLES, HOLD_PACE
     try:
         scene.note("queue made")
-        crew.begin()
+        load.begin()
         scene.note("under load")
         time.sleep(BEFORE_S + scene.rng.random())
         scene.began = time.monotonic()
@@ -152,18 +152,18 @@ def _play(scenario: Scenario, scene: Stage, folder: Path, outcome: Outcome, *, q
         outcome.fault_s = time.monotonic() - scene.began
         time.sleep(AFTER_S)
         ended = time.monotonic()
-        crew.end()
+        load.end()
         scene.note("the load has ended")
         history.restarted()
         drain(scene.cluster.servers, history, [QUEUE])
         scene.note("drained")
     finally:
-        crew.close()
-    if crew.troubles:
-        raise AssertionError("; ".join(crew.troubles))
-    outcome.pause_s = longest_pause(crew.producers(plain=False), scene.began, ended)
-    outcome.plain_pause_s = longest_pause(crew.producers(plain=True), scene.began, ended)
-    judge(outcome, history, crew.journals, (scene.began, ended))
+        load.close()
+    if load.troubles:
+        raise AssertionError("; ".join(load.troubles))
+    outcome.pause_s = longest_pause(load.producers(plain=False), scene.began, ended)
+    outcome.plain_pause_s = longest_pause(load.producers(plain=True), scene.began, ended)
+    judge(outcome, history, load.journals, (scene.began, ended))
 
 
 def drain(servers: Sequence[str], history: History, queues: Sequence[str]) -> None:

@@ -2,10 +2,10 @@
 
 A cluster serves a mixed load at a modest rate, and every *cycle* of five minutes has the same
 events: a node is killed and restarted, one is paused, one joins, one leaves. Each cycle has its own
-queues and its own crew; the next crew begins before the last one ends, so that the load never
-stops. At its end a cycle is drained and judged, its journals are discarded and its queues deleted:
-this program keeps the history of one cycle only, however long the soak is. Node 0 is never killed,
-and runs through all cycles.
+queues and its own load processes; the next ones begin before the last ones end, so that the load
+never stops. At its end a cycle is drained and judged, its journals are discarded and its queues
+deleted: this program keeps the history of one cycle only, however long the soak is. Node 0 is never
+killed, and runs through all cycles.
 
 The verdict: nothing lost, duplicated, or redelivered after a confirmed ack; the nodes' memory
 within five per cent, and their descriptors flat (see ``samples`` for the comparisons). A run must
@@ -37,7 +37,7 @@ from weft.errors import WeftError
 from weft.testing import Cluster
 
 from . import samples
-from .crew import CREW, Crew
+from .load_processes import ROLES, LoadProcesses
 from .outcome import Outcome, judge, longest_pause
 from .run import drain
 from .samples import SAMPLE_S, WARM_UP_S, Flatness, Sample
@@ -76,57 +76,57 @@ class Soak:
 
     def run(self, until: float) -> None:
         self._sampler.start()
-        crew: Crew | None = None
+        load: LoadProcesses | None = None
         try:
             number = 0
             while time.monotonic() < until:
                 following = self._begin(number)
-                if crew is not None:
-                    self._end(crew, number - 1)
-                crew = following
+                if load is not None:
+                    self._end(load, number - 1)
+                load = following
                 self._cycle(number, min(until, time.monotonic() + self.cycle_s))
                 number += 1
-            assert crew is not None
-            self._end(crew, number - 1)
-            crew = None
+            assert load is not None
+            self._end(load, number - 1)
+            load = None
         finally:
-            if crew is not None:
-                crew.close()
+            if load is not None:
+                load.close()
             self._over.set()
             self._sampler.join()
 
     # --- a cycle --------------------------------------------------------------------------
 
-    def _begin(self, number: int) -> Crew:
+    def _begin(self, number: int) -> LoadProcesses:
         folder = self.folder / f"cycle-{number}"
         folder.mkdir()
         with weft.connect(self.cluster.servers) as client:
             for name, settings in reversed(queues_of(_queue(number)).items()):
                 client.create_queue(name, **settings)
-        roles = (*CREW, "sundry")
-        crew = Crew(folder, _queue(number), self.cluster.servers, History(), roles, PACE)
-        crew.begin()
-        return crew
+        roles = (*ROLES, "sundry")
+        load = LoadProcesses(folder, _queue(number), self.cluster.servers, History(), roles, PACE)
+        load.begin()
+        return load
 
-    def _end(self, crew: Crew, number: int) -> None:
+    def _end(self, load: LoadProcesses, number: int) -> None:
         """Drain, judge and discard a cycle."""
         outcome = Outcome(scenario=f"cycle {number}", seed=number)
         ended = time.monotonic()
-        crew.end()
-        drain(self.cluster.servers, crew.history, list(queues_of(crew.queue)))
+        load.end()
+        drain(self.cluster.servers, load.history, list(queues_of(load.queue)))
         outcome.total_s = time.monotonic() - ended
-        outcome.pause_s = longest_pause(crew.producers(plain=False), self.began, ended)
-        outcome.plain_pause_s = longest_pause(crew.producers(plain=True), self.began, ended)
+        outcome.pause_s = longest_pause(load.producers(plain=False), self.began, ended)
+        outcome.plain_pause_s = longest_pause(load.producers(plain=True), self.began, ended)
         # Faults happen throughout the cycle: leases may be void at any time.
-        judge(outcome, crew.history, crew.journals, (0.0, time.monotonic()))
-        outcome.notes = list(crew.troubles)
-        if crew.troubles:
-            outcome.failure = "; ".join(crew.troubles)
+        judge(outcome, load.history, load.journals, (0.0, time.monotonic()))
+        outcome.notes = list(load.troubles)
+        if load.troubles:
+            outcome.failure = "; ".join(load.troubles)
         self.cycles.append(outcome)
         if outcome.ok:
-            shutil.rmtree(crew.folder)
+            shutil.rmtree(load.folder)
         with weft.connect(self.cluster.servers) as client:
-            for name in queues_of(crew.queue):
+            for name in queues_of(load.queue):
                 client.delete_queue(name)
         self._say(f"cycle {number}: {_word(outcome)}")
         self.on_cycle()

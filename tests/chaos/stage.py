@@ -60,8 +60,8 @@ class Stage:
 
     def leader(self) -> int:
         """The node that leads most partitions."""
-        standing = ClusterHealth.of(ClusterCalls(self.cluster.servers).places())
-        most: NodeHealth = max(standing.nodes, key=lambda each: each.leads)
+        health = ClusterHealth.of(ClusterCalls(self.cluster.servers).places())
+        most: NodeHealth = max(health.nodes, key=lambda each: each.leads)
         return next(n for n in range(self.nodes) if self.cluster.node(n).id == most.node.id)
 
     def settled(self, what: str) -> None:

@@ -26,7 +26,7 @@ def fake() -> Iterator[FakeCluster]:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leave, "_LOOK_S", 0.01)
+    monkeypatch.setattr(leave, "_POLL_S", 0.01)
 
 
 # --- status -----------------------------------------------------------------------------------

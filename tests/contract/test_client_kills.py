@@ -103,7 +103,7 @@ async def test_a_cancelled_pop_gives_back_what_it_has(cluster: FakeCluster) -> N
     queue = client.queue("q")
     near, far = cluster.nodes[:2]
     cluster.put(near, "q", b"near")
-    client._session.trails.of("q").told([near.name, far.name])
+    client._session.trails.of("q").use_list([near.name, far.name])
     asked = threading.Event()
 
     def silent(node: FakeNode, call: wire.Call) -> bool:

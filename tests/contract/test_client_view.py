@@ -58,7 +58,7 @@ def test_a_consumer_alone_learns_that_the_cluster_grew(
     rig: Rig, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The consumer pushes nothing, so no node reports the new view; the client polls for it."""
-    monkeypatch.setattr(router_module, "LOOK_EVERY_S", 0.1)
+    monkeypatch.setattr(router_module, "REFRESH_EVERY_S", 0.1)
     only(cluster)
 
     async def use(session: ClientSession) -> None:
@@ -95,7 +95,7 @@ def test_the_link_of_a_node_that_left_is_closed(rig: Rig, cluster: FakeCluster) 
         assert gone is not None
         await gone.call(wire.GetView(), (), time.monotonic() + 60)
         cluster.fail_over(cluster.nodes[1])
-        await router.look("n0", time.monotonic() + 60)
+        await router.refresh_view("n0", time.monotonic() + 60)
         assert router.link_to("n1") is None
         with pytest.raises(errors.ConnectionLost):
             await gone.call(wire.GetView(), (), time.monotonic() + 60)

@@ -75,7 +75,7 @@ class Edge:
 
 @pytest.fixture
 def edge(monkeypatch: pytest.MonkeyPatch) -> Iterator[Edge]:
-    monkeypatch.setattr(health_module, "LOOK_S_MAX", 0.2)
+    monkeypatch.setattr(health_module, "POLL_S_MAX", 0.2)
     monkeypatch.setattr(health_module, "FRESH_S", 0.0)
     made = Edge()
     yield made

@@ -178,10 +178,10 @@ def test_they_are_no_part_of_the_size_and_go_with_a_compaction(
 def test_a_disk_at_its_reserve_gets_them_back(store: LevelStore, path: Path) -> None:
     fill(store, 0, 100)
     drain(store, 0, 99)
-    look = Compaction(store).look
-    look(live_bytes=1 << 40, free_bytes=0, full=False)
+    check = Compaction(store).check
+    check(live_bytes=1 << 40, free_bytes=0, full=False)
     assert recycled_segments(store) == SPARES
-    look(live_bytes=1 << 40, free_bytes=0, full=True)
+    check(live_bytes=1 << 40, free_bytes=0, full=True)
     store._segments.settle()
     assert not recycled_segments(store)
     assert len(inodes(path)) == 1

@@ -224,7 +224,7 @@ def test_bytes_are_on_disk_before_what_points_to_them(
     watched(os, "fdatasync", "segment")
     watched(os, "unlink", "unlink")
     watched(leveldb, "sync_logs", "logs")
-    watched(store._segments, "standings", "pointers")
+    watched(store._segments, "usages", "pointers")
     store.write([(body(1), value(1, SEGMENT))], sync=True)
     assert seen == ["segment", "pointers"]
     seen.clear()
@@ -252,13 +252,13 @@ def test_what_is_moved_is_on_disk_before_it_is_pointed_to(
         if number % 10:
             store.write([(body(number), None)], sync=True)
     states: list[set[int]] = []
-    real = store._segments.standings
+    real = store._segments.usages
 
     def watched() -> list[tuple[int, bytes | None]]:
         states.append(set(store._segments.unsynced))
         return real()
 
-    monkeypatch.setattr(store._segments, "standings", watched)
+    monkeypatch.setattr(store._segments, "usages", watched)
     monkeypatch.setattr(leveldb, "MOVED_AT_ONCE", 2)
     store.compact(*layout.kind_range(layout.BODY))
     assert len(states) > 5

@@ -17,7 +17,7 @@ class IdleRig(Rig):
 
     def wait(self, ms: int) -> None:
         self.advance(ms)
-        self.engine.idle_queues.look()
+        self.engine.idle_queues.sample()
 
     def idle_ms(self, queue: str) -> int:
         return self.engine.idle_queues.idle_ms(queue)

@@ -134,7 +134,7 @@ def drain(job: Any, lines: Any) -> dict[str, Any]:
     deadline = time.monotonic() + DRAIN_S
     drained = False
     while not drained and time.monotonic() < deadline:
-        lines.look()
+        lines.poll()
         for rank in lines.dead - abandoned:
             abandoned.add(rank)
             dequeuer.abandon(rank)

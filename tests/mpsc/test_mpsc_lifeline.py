@@ -27,7 +27,7 @@ def soon(so: Callable[[], bool]) -> None:
 
 
 def seen(line: RankLiveness) -> tuple[bool, bool]:
-    line.look()
+    line.poll()
     return line.death, line.gateway_gone
 
 
@@ -37,10 +37,10 @@ def test_a_death_is_told_to_all_others_and_a_departure_is_not(lines: GatewayLive
     ranks[1].leave()
     ranks[1].close()
     time.sleep(0.05)
-    assert lines.look() == set()
+    assert lines.poll() == set()
     assert seen(ranks[3]) == (False, False)
     ranks[2].close()
-    soon(lambda: lines.look() == {2})
+    soon(lambda: lines.poll() == {2})
     assert lines.dead == {2}
     soon(lambda: seen(ranks[3]) == (True, False))
     ranks[3].leave()
@@ -52,7 +52,7 @@ def test_a_death_is_told_to_all_others_and_a_departure_is_not(lines: GatewayLive
 def test_the_end_of_the_gateway_is_seen(lines: GatewayLiveness) -> None:
     rank, witness = RankLiveness(lines.address, 1), RankLiveness(lines.address, WITNESS)
     lines.connect({1})
-    lines.look()
+    lines.poll()
     lines.close()
     soon(lambda: seen(rank) == (False, True))
     witness.wait_for_the_end()

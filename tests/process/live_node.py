@@ -20,7 +20,7 @@ from typing import Final, Self
 #: Only a hang takes longer.
 START_SECONDS_MAX: Final = 100.0
 STOP_SECONDS_MAX: Final = 100.0
-_LOOK_SECONDS: Final = 0.01
+_POLL_SECONDS: Final = 0.01
 _TAIL_CHARACTERS: Final = 4000
 
 
@@ -77,7 +77,7 @@ class LiveNode:
             if (code := self.process.poll()) is not None:
                 raise NodeEnded(code, self.log)
             assert time.monotonic() < deadline, f"the node does not serve:\n{self.log}"
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
         return self
 
     @property

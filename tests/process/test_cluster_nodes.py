@@ -44,7 +44,7 @@ def three(shared: Cluster) -> Cluster:
     return shared
 
 
-def standing(made: Cluster, number: int = 0) -> ClusterHealth:
+def health_of(made: Cluster, number: int = 0) -> ClusterHealth:
     return ClusterHealth.of(ClusterCalls([made.node(number).grpc]).places())
 
 
@@ -86,7 +86,7 @@ def told(made: Cluster, *words: str, code: int = 0) -> Any:
 
 def test_three_nodes_share_the_work(three: Cluster) -> None:
     def shared(number: int) -> bool:
-        seen = standing(three, number)
+        seen = health_of(three, number)
         voters = [each for each in seen.nodes if each.node.voter and each.leads > 50]
         return len(voters) == 3 and seen.places.min_sync == 2
 
@@ -142,7 +142,7 @@ def test_a_node_that_comes_back_elsewhere_is_found(three: Cluster) -> None:
     three.node(2).ports = free_ports()
     three.start(2)
     three.settled()
-    assert {each.node.grpc for each in standing(three).nodes} == set(three.servers)
+    assert {each.node.grpc for each in health_of(three).nodes} == set(three.servers)
     assert drain(three) == list(range(COUNT))
 
 
@@ -179,13 +179,13 @@ def test_one_more_joins_and_another_leaves_for_good(three: Cluster) -> None:
     """The last test with this cluster: its members are different afterwards."""
     fill(three)
     added = three.add()
-    eventually(lambda: all(each.leads > 20 for each in standing(three, added).nodes))
+    eventually(lambda: all(each.leads > 20 for each in health_of(three, added).nodes))
     three.settled()
     left = three.node(1).id
     assert told(three, "cluster", "leave", left[:9], "--yes")["node"] == left
     three.leave(1)
     three.settled()
-    assert left not in {each.node.id for each in standing(three, added).nodes}
+    assert left not in {each.node.id for each in health_of(three, added).nodes}
     three.stop(1)
     assert drain(three) == list(range(COUNT))
     done = serve(three.node(1), three.node(0).grpc)
@@ -198,7 +198,7 @@ def test_two_and_a_witness(tmp_path: Path) -> None:
         made.settled()
 
         def shared() -> bool:
-            seen = {each.node.id: each for each in standing(made).nodes}
+            seen = {each.node.id: each for each in health_of(made).nodes}
             witness = seen.pop(made.node(2).id)
             votes = (witness.node.witness, witness.node.voter, witness.holds) == (True, True, 0)
             return votes and [each.holds for each in seen.values()] == [257, 257]
@@ -208,14 +208,14 @@ def test_two_and_a_witness(tmp_path: Path) -> None:
         made.kill(0)
         # Two of three votes are left, so the other node takes over every lead at once.
         other = made.node(1).id
-        eventually(lambda: {p.sync[0] for p in standing(made, 1).places.places} == {other})
+        eventually(lambda: {p.sync[0] for p in health_of(made, 1).places.places} == {other})
         with weft.connect(made.servers, timeout_ms=PATIENT_MS) as client:
             client.queue("kept").push_many([str(COUNT + each).encode() for each in range(10)])
         made.start(0)
         made.settled()
         made.kill(1)  # entries acknowledged by one of them alone have reached the other
         other = made.node(0).id
-        eventually(lambda: {p.sync[0] for p in standing(made, 0).places.places} == {other})
+        eventually(lambda: {p.sync[0] for p in health_of(made, 0).places.places} == {other})
         assert drain(made) == list(range(COUNT + 10))
 
 
@@ -224,7 +224,7 @@ def test_a_cluster_without_learners(tmp_path: Path) -> None:
     with cluster(3, data=tmp_path, durability="os", learners=0) as made:
         made.settled()
         # Except of the catalogue: every node follows the catalogue.
-        eventually(lambda: sum(each.learns for each in standing(made).nodes) == 1)
+        eventually(lambda: sum(each.learns for each in health_of(made).nodes) == 1)
         fill(made)
         assert drain(made) == list(range(COUNT))
         first = made.node(0)

@@ -30,16 +30,16 @@ def test_what_is_dead_is_given_back_and_what_lives_is_kept(tmp_path: Path, size:
         store._segments.settle()  # files of large payloads are removed without a rewrite, later
         dead = store.size_bytes()
         compaction = Compaction(store)
-        compaction.look(len(payload), free_bytes=ROOM_BYTES, full=True)  # no room for a rewrite
+        compaction.check(len(payload), free_bytes=ROOM_BYTES, full=True)  # no room for a rewrite
         assert compaction._thread is None
-        compaction.look(len(payload), free_bytes=2 * ROOM_BYTES, full=False)
+        compaction.check(len(payload), free_bytes=2 * ROOM_BYTES, full=False)
         compaction.wait()
         assert full > 2 * SLACK_BYTES
         assert (dead > 2 * SLACK_BYTES) == (size < LARGE_BYTES), "what LevelDB has, it keeps"
         assert store.size_bytes() < 64 * MIB
         assert store.get(keys[0]) == payload
         before = store.size_bytes()
-        compaction.look(len(payload), free_bytes=2 * ROOM_BYTES, full=False)  # nothing to gain
+        compaction.check(len(payload), free_bytes=2 * ROOM_BYTES, full=False)  # nothing to gain
         compaction.wait()
         assert store.size_bytes() == before
     finally:
@@ -50,7 +50,7 @@ def test_a_living_store_is_left_alone(tmp_path: Path) -> None:
     store = LevelStore(tmp_path / "store", create=True)
     try:
         compaction = Compaction(store)
-        compaction.look(0, free_bytes=2 * ROOM_BYTES, full=False)
+        compaction.check(0, free_bytes=2 * ROOM_BYTES, full=False)
         assert compaction._thread is None
     finally:
         store.close()

@@ -14,7 +14,6 @@ from tests.process.netns import Network, namespaces, why_not
 
 pytestmark = [pytest.mark.process, pytest.mark.skipif(bool(why_not()), reason=why_not())]
 
-PORT = 7000
 #: Echoes every line, for any number of clients.
 ECHO = """
 import socketserver

@@ -46,7 +46,7 @@ def node(tmp_path_factory: pytest.TempPathFactory, file: Path) -> Iterator[LiveN
 def token(file: Path, name: str, **most: int) -> str:
     grants = [f"{what}:*" for what in ("push", "consume", "watch", "table")]
     made = token_file.create(file, name, [*grants, "admin:*"], 0, Limits(**most))[1]
-    time.sleep(token_file.LOOK_S + 0.1)
+    time.sleep(token_file.POLL_S + 0.1)
     return made
 
 

@@ -58,7 +58,7 @@ def ready(secure: Secure, queue: str) -> int:
 
 def test_no_wrong_and_expired_tokens_are_refused_and_nothing_is_lost(secure: Secure) -> None:
     expired = secure.token("late", "push:*", "consume:*", "admin:*", expires=int(time.time()) - 1)
-    time.sleep(token_file.LOOK_S + 0.1)
+    time.sleep(token_file.POLL_S + 0.1)
     for token in ("", "nonsense", secure.owner[:-1], expired):
         with secure.stub(token) as caller:
             assert caller.push("orders") == "UNAUTHENTICATED"
@@ -71,7 +71,7 @@ def test_no_wrong_and_expired_tokens_are_refused_and_nothing_is_lost(secure: Sec
 
 def test_another_queues_token_is_refused(secure: Secure) -> None:
     token = secure.token("other", "push:other", "consume:other")
-    time.sleep(token_file.LOOK_S + 0.1)
+    time.sleep(token_file.POLL_S + 0.1)
     with secure.stub(token) as caller:
         assert caller.push("orders") == "PERMISSION_DENIED"
         assert caller.pop("orders") == "PERMISSION_DENIED"
@@ -89,7 +89,7 @@ def test_another_queues_token_is_refused(secure: Secure) -> None:
 
 def test_a_foreign_receipt_under_ones_own_queue_is_lost(secure: Secure) -> None:
     token = secure.token("thief", "consume:other")
-    time.sleep(token_file.LOOK_S + 0.1)
+    time.sleep(token_file.POLL_S + 0.1)
     with secure.stub(secure.owner) as owner, secure.stub(token) as thief:
         lent = owner.call("Pop", pb.PopRequest(queue="orders", limit=1)).messages[0]
         told = thief.call("Ack", pb.AckRequest(queue="other", receipts=[lent.receipt]))
@@ -100,14 +100,14 @@ def test_a_foreign_receipt_under_ones_own_queue_is_lost(secure: Secure) -> None:
 
 def test_a_revoked_token_is_refused_without_a_restart_and_ends_a_stream(secure: Secure) -> None:
     token = secure.token("short", "consume:empty", "admin:empty", "push:empty")
-    time.sleep(token_file.LOOK_S + 0.1)
+    time.sleep(token_file.POLL_S + 0.1)
     with secure.stub(token) as caller:
         caller.call("CreateQueue", pb.CreateQueueRequest(queue="empty"))
         stream = caller.call("Consume", pb.ConsumeRequest(queue="empty"))
         assert caller.push("empty") == "OK"
         assert next(stream).messages[0].body == b"x"
         token_file.revoke(secure.file, "short")
-        time.sleep(token_file.LOOK_S + 0.1)
+        time.sleep(token_file.POLL_S + 0.1)
         assert caller.push("empty") == "UNAUTHENTICATED"
         with secure.stub(secure.owner) as owner:
             assert owner.push("empty") == "OK"  # the stream's last wait ends
@@ -117,7 +117,7 @@ def test_a_revoked_token_is_refused_without_a_restart_and_ends_a_stream(secure: 
 
 def test_many_callers_at_once_keep_their_own_tokens(secure: Secure) -> None:
     weak = secure.token("weak", "push:other")
-    time.sleep(token_file.LOOK_S + 0.1)
+    time.sleep(token_file.POLL_S + 0.1)
     with secure.stub(secure.owner) as owner, secure.stub(weak) as caller:
         request = pb.DescribeQueueRequest(queue="orders")
         calls = [
@@ -143,7 +143,7 @@ def test_figures_want_a_watcher_and_health_is_for_all(secure: Secure) -> None:
     address = json.loads((secure.node.data / "address.json").read_text())["http"]
     context = ssl.create_default_context(cafile=str(secure.authority.pair.cert))
     weak = secure.token("weak figures", "push:*")
-    time.sleep(token_file.LOOK_S + 0.1)
+    time.sleep(token_file.POLL_S + 0.1)
 
     def get(page: str, token: str = "") -> int:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -277,7 +277,7 @@ def test_batches_of_any_size_are_read_on_every_path(secure: Secure, size: int) -
 
 async def test_the_async_client_and_a_weak_token(secure: Secure) -> None:
     weak = secure.token("weak python", "push:orders")
-    await asyncio.sleep(token_file.LOOK_S + 0.1)
+    await asyncio.sleep(token_file.POLL_S + 0.1)
     tls = weft.Tls(ca=str(secure.authority.pair.cert))
     async with weft.aio.connect(secure.node.grpc, token=weak, tls=tls) as client:
         with pytest.raises(weft.PermissionDenied, match="weak python may not Pop"):

@@ -128,7 +128,7 @@ def test_the_commands_of_the_documentation(tmp_path: Path, environment: dict[str
             shell(f"{setting}; weft push hello again", within("client"))
             assert shell(f"{setting}; weft pop hello --wait-ms 5000", within("client")) == "again\n"
             for host in HOSTS:
-                assert f"figures are at      https://{host}:7702/metrics" in logs[host].read_text()
+                assert f"metrics are at      https://{host}:7702/metrics" in logs[host].read_text()
                 mode = stat.S_IMODE((tmp_path / f"data-{host}").stat().st_mode)
                 assert mode == 0o700
 
@@ -199,6 +199,6 @@ def test_a_wider_data_directory_is_warned_of_and_not_changed(tmp_path: Path) -> 
     assert "other users can read the data directory" in (tmp_path / "log").read_text()
     assert stat.S_IMODE(data.stat().st_mode) == 0o755
     (tmp_path / "weft.toml").write_text(f'data = "{data}"\n')
-    found = {f.check: f for f in security.look_at_settings(str(tmp_path / "weft.toml"))}
+    found = {f.check: f for f in security.check_settings(str(tmp_path / "weft.toml"))}
     assert (found["data"].level, found["data"].advice) == ("WARN", f"chmod 700 {data}")
     assert weft.TlsError.code == "TLS"

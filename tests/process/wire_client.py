@@ -20,7 +20,7 @@ from weft.proto import wire
 from weft.proto.settings import Settings
 
 #: Interval of the checks whether the node lives.
-_LOOK_MS: Final = 500
+_POLL_MS: Final = 500
 
 
 class Silence(Exception):
@@ -97,9 +97,9 @@ class WireClient:
     def receive(self, timeout_ms: int | None = None) -> tuple[int, wire.AnyAnswer, list[bytes]]:
         """The next answer, for any call."""
         left_ms = self._timeout_ms if timeout_ms is None else timeout_ms
-        while not self.socket.poll(min(left_ms, _LOOK_MS)):
-            left_ms -= _LOOK_MS
-            if left_ms <= 0 or not (self._lives() or self.socket.poll(_LOOK_MS)):
+        while not self.socket.poll(min(left_ms, _POLL_MS)):
+            left_ms -= _POLL_MS
+            if left_ms <= 0 or not (self._lives() or self.socket.poll(_POLL_MS)):
                 raise Silence
         first, *frames = self.socket.recv_multipart()
         reply = wire.decode_reply(first)

@@ -1,9 +1,9 @@
 """Fabriq's experiment: hops per pop, and how evenly messages are spread (paper 4, 4.4).
 
 Simulated servers with the real structures: the planner assigns partitions to primaries, messages
-are hashed to partitions, each server keeps them in a ``MessageIdQueue``, a ``Stock`` is the queue's
-metadata list, and one consumer at one server follows ``PopSearch``. Every message takes one pop. A
-hop is a request that leaves the consumer's own server, to another server or to the list.
+are hashed to partitions, each server keeps them in a ``MessageIdQueue``, ``OwnedLists`` has the
+queue's metadata list, and one consumer at one server follows ``PopSearch``. Every message takes one
+pop. A hop is a request that leaves the consumer's own server, to another server or to the list.
 
 The corrected model of the paper's cost is ``1 - 1/s + (s - 1)/m`` for m messages on s servers: all
 but one in s messages lie elsewhere, and each other server is found empty once.
@@ -23,8 +23,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from weft.dht import view as views
 from weft.dht.core import PACE, Core, encode_view
-from weft.dht.messages import Ping, encode
-from weft.dht.messages import StockAnnouncement as Word
+from weft.dht.messages import Ping, ReadyAnnouncement, encode
 from weft.dht.planner import ReplicationFactor, plan
 from weft.dht.ticker import INSTALL_BYTES_PER_TICK
 from weft.dht.view import Member, View
@@ -32,7 +31,7 @@ from weft.ids import partition_of
 from weft.persistence.memory import MemoryStore
 from weft.pop_search import AskNode, PopSearch, SearchMemory, WaitAtMetadataList
 from weft.proto import wire
-from weft.server.core.stock import AGAIN_US, Stock
+from weft.server.core.owned_lists import AGAIN_US, OwnedLists
 from weft.server.engine.message_id_queue import Handle, MessageIdQueue
 
 _T = TypeVar("_T")
@@ -90,9 +89,9 @@ def filled(view: View, messages: int) -> dict[str, Server]:
 
 def hops(servers: dict[str, Server], local: str) -> float:
     """Mean hops per pop of one consumer that empties the queue."""
-    stock, search_memory, names, now = Stock(), SearchMemory(), list(servers), 1
+    lists, search_memory, names, now = OwnedLists(), SearchMemory(), list(servers), 1
     for number, server in enumerate(servers.values(), 1):
-        stock.hear(server.name, 1, number, {QUEUE: server.ready}, now)
+        lists.record(server.name, 1, number, {QUEUE: server.ready}, now)
     pops = total = 0
     entropy = 0x9E3779B97F4A7C15
     while True:
@@ -103,13 +102,13 @@ def hops(servers: dict[str, Server], local: str) -> float:
             if isinstance(step, WaitAtMetadataList):
                 return total / pops  # the last search found nothing and is not counted
             if not isinstance(step, AskNode):
-                search.told([name for name, _ in stock.nodes(QUEUE, now)])
+                search.use_list([name for name, _ in lists.nodes(QUEUE, now)])
                 continue
             server = servers[step.node]
             if server.pop():
                 search.found(server.name, server.ready)
                 if not server.ready:  # the list's owner learns that the server is empty
-                    stock.hear(server.name, 2, pops, {QUEUE: 0}, now)
+                    lists.record(server.name, 2, pops, {QUEUE: 0}, now)
                 break
             search.empty(server.name)
         pops += 1
@@ -177,7 +176,7 @@ def traffic(nodes: int, view_bytes: int) -> Traffic:
     pings = others * second / PACE.ping
     ping = len(encode(Ping(1_000_000)))
     words = others * second / AGAIN_US
-    word = len(encode(Word(10, 1_000_000, {QUEUE: 1000})))
+    word = len(encode(ReadyAnnouncement(10, 1_000_000, {QUEUE: 1000})))
     names = len(wire.encode(wire.Nodes([f"{number:032x}" for number in range(nodes)])))
     rate = others * INSTALL_BYTES_PER_TICK * second / PACE.again
     return Traffic(

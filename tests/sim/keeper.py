@@ -25,7 +25,6 @@ class Keeper:
     def __init__(self, world: World, clients: Clients) -> None:
         self._world = world
         self._clients = clients
-        self.swept_count = 0
 
     def schedule(self, span: int) -> None:
         rng, options = self._world.rng, self._world.options
@@ -51,7 +50,6 @@ class Keeper:
             if isinstance(answer, wire.Done) or gone:
                 queue.doubts -= 1
                 queue.swept_at = self._world.now
-                self.swept_count += 1
             if delete:
                 self._clients.make(queue)
 

@@ -98,7 +98,6 @@ class Fold:
         #: A snapshot that arrived in pieces also has rows of later entries: the state equals the
         #: fold of the log again once those entries have been applied.
         self._whole_at: dict[tuple[str, int], int] = {}
-        self.compared_count = 0
 
     def started(self, machine: Machine) -> None:
         """A new process: read the disk, and observe the applied entries from now on."""
@@ -237,7 +236,6 @@ class Fold:
         number = replica.number
         if replica.installing or replica.applied < self._whole_at.get((machine.name, number), 0):
             return
-        self.compared_count += 1
         if replica.empty and not self._disks[machine.name][number].sum:
             return
         wanted = self._sums[number].get(replica.applied)

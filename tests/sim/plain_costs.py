@@ -25,7 +25,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from weft.dht import placement
-from weft.dht.messages import AnyMessage, PeerReply, PeerRequest, Ping, StockAnnouncement
+from weft.dht.messages import AnyMessage, PeerReply, PeerRequest, Ping, ReadyAnnouncement
 from weft.proto import wire
 from weft.proto.settings import Settings
 
@@ -99,8 +99,8 @@ def kind(message: AnyMessage) -> str:
             return type(message.request).__name__
         case PeerReply():
             return type(message.answer).__name__
-        case StockAnnouncement():
-            return "Stock"
+        case ReadyAnnouncement():
+            return "ReadyAnnouncement"
         case Ping():
             return "Ping"
         case _:
@@ -108,7 +108,17 @@ def kind(message: AnyMessage) -> str:
 
 
 #: Kinds of messages that nodes exchange on behalf of consumers.
-SEARCH = {"Pop", "Popped", "Where", "Nodes", "Stock", "Ack", "Nack", "Settled", "Failure"}
+SEARCH = {
+    "Pop",
+    "Popped",
+    "Where",
+    "Nodes",
+    "ReadyAnnouncement",
+    "Ack",
+    "Nack",
+    "Settled",
+    "Failure",
+}
 
 
 class Load:

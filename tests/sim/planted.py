@@ -170,8 +170,8 @@ def _shrinks_anyway(detector: FailureDetector) -> None:
     """Drop a dead or stopping member, even if no other node can take its place."""
     core = detector._core
     for node in core.view.members:
-        if node not in detector.heard:
-            detector.heard[node] = detector.awaited[node] = core.now
+        if node not in detector.last_seen:
+            detector.last_seen[node] = detector.awaited[node] = core.now
         if detector.alive(node) or core.now < detector.suspected.get(node, 0):
             continue
         for number, place in enumerate(core.view.places):

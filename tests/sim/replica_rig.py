@@ -147,7 +147,9 @@ class ReplicaRig:
         self.end(name)
         for follower in replica.followers:
             if (lsn := replica.log_sync.due_commit(follower)) is not None:
-                self.players[follower].replica.follower.hear_commit(replica.place.epoch, lsn)
+                self.players[follower].replica.follower.receive_commit_index(
+                    replica.place.epoch, lsn
+                )
                 self.end(follower)
 
     def restart(self, name: str) -> None:

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import pytest
 
 from weft.dht import placement
-from weft.dht.messages import AnyMessage, PeerRequest, StockAnnouncement
+from weft.dht.messages import AnyMessage, PeerRequest, ReadyAnnouncement
 from weft.ids import partition_of
 from weft.proto import wire
 from weft.server.core.metadata_list import MetadataLists
-from weft.server.core.stock import AGAIN_US
+from weft.server.core.owned_lists import AGAIN_US
 
 from .clients import Batch
 from .machine import Machine
@@ -40,12 +40,12 @@ class Scene:
         )
         self._number = 0
         #: The holder's announcements with their times; and the queries sent to list owners.
-        self.words: list[tuple[int, StockAnnouncement]] = []
+        self.words: list[tuple[int, ReadyAnnouncement]] = []
         self.wheres: list[wire.Where] = []
         carry = self.world._carry
 
         def tapped(sender: str, to: str, message: AnyMessage) -> None:
-            if isinstance(message, StockAnnouncement) and sender == self.holder.name:
+            if isinstance(message, ReadyAnnouncement) and sender == self.holder.name:
                 self.words.append((self.world.now, message))
             if isinstance(message, PeerRequest) and isinstance(message.request, wire.Where):
                 self.wheres.append(message.request)
@@ -240,7 +240,7 @@ def test_a_node_that_forgot_that_it_handed_out_its_fall_would_let_them_wait(
 ) -> None:
     """Prove that the tests above detect a missed wake-up."""
     monkeypatch.setattr(
-        MetadataLists, "_is_news", lambda self, n: bool(self._ready(n)) != (n in self._announced)
+        MetadataLists, "_is_changed", lambda self, n: bool(self._ready(n)) != (n in self._announced)
     )
     waiting = scene.wait(scene.fallen(scene.pop(passes_on=True)))
     scene.push()

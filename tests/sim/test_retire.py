@@ -57,8 +57,8 @@ def _all_other_copies_are_lost() -> list[ReplicaSet]:
     missing = view.places[0].sync[1]
     world.run(world.now + SECOND // 10)
     for name in data:
-        core.heard[name] = core.failure_detector.awaited[name] = core.now
-    core.heard[missing] = 0
+        core.last_seen[name] = core.failure_detector.awaited[name] = core.now
+    core.last_seen[missing] = 0
     live = tuple(name for name in data if core.met(name))
     return [
         place

@@ -115,7 +115,7 @@ def _a_replaced_home_is_asked() -> wire.AnyAnswer | None:
     assert old.node_core.core.serving(0), "it knows nothing of all that"
     # Late pings make the old home believe that the others are alive: otherwise it refuses at once.
     others = [name for name in stage.world.machines if name != old.name]
-    old.node_core.core.heard.update(dict.fromkeys(others, stage.world.now))
+    old.node_core.core.last_seen.update(dict.fromkeys(others, stage.world.now))
     return stage.ask(old, describe)
 
 

@@ -276,7 +276,7 @@ def test_results_that_are_gone_are_made_again(
 ) -> None:
     """Messages of the run vanish, as after the restore of an old backup."""
     lines = some_text(tmp_path / "in")
-    monkeypatch.setattr(weft_engine, "LOOK_S", 0.3)
+    monkeypatch.setattr(weft_engine, "POLL_S", 0.3)
     real = weft_engine.JobDriver.begin_maps
 
     def begin(driver: weft_engine.JobDriver, *arguments: object) -> None:

@@ -51,7 +51,7 @@ def test_it_is_read_as_it_was_written(file: Path) -> None:
     assert list(read(file)) == WHOLE
     assert file.stat().st_mode & 0o777 == 0o600
     assert not list(file.parent.glob("*.partial"))
-    assert restore.look(file).queues["q"].lease_ms == 1000
+    assert restore.check_file(file).queues["q"].lease_ms == 1000
 
 
 def test_every_cut_is_seen(file: Path) -> None:
@@ -79,9 +79,9 @@ def test_a_record_that_is_missing_moved_or_left_over_is_seen(tmp_path: Path, fil
         with pytest.raises(BackupDamaged):
             list(read(write(tmp_path / "c", records)))
     with pytest.raises(BackupDamaged, match="does not have what its end says"):
-        restore.look(write(tmp_path / "c", [start, queue, topic, rows, end]))
+        restore.check_file(write(tmp_path / "c", [start, queue, topic, rows, end]))
     with pytest.raises(BackupDamaged, match="does not have what its end says"):
-        restore.look(write(tmp_path / "c", [start, queue, batches, rows, end]))
+        restore.check_file(write(tmp_path / "c", [start, queue, batches, rows, end]))
     file.write_bytes(file.read_bytes() + b"x")
     with pytest.raises(BackupDamaged):
         list(read(file))
@@ -92,7 +92,7 @@ def test_a_backup_without_topics_is_a_file_that_an_older_weft_reads(tmp_path: Pa
         made.write(WHOLE[0])
         made.write(End(0, 0, 0, 0, "then"))
     assert (tmp_path / "v1").read_bytes().startswith(b"weft backup 1\n")
-    assert restore.look(tmp_path / "v1").topics == []
+    assert restore.check_file(tmp_path / "v1").topics == []
 
 
 def test_a_newer_version_and_another_file_are_told_apart(tmp_path: Path, file: Path) -> None:

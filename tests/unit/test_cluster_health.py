@@ -47,9 +47,9 @@ def good(*, nodes: tuple[str, ...] = NODES, partitions: int = 6) -> pb.PlacesRes
 
 @pytest.mark.parametrize("nodes", [("a",), ("a", "b"), NODES])
 def test_nothing_is_wrong(nodes: tuple[str, ...]) -> None:
-    standing = ClusterHealth.of(good(nodes=nodes))
-    assert standing.troubles == []
-    assert standing.settled
+    health = ClusterHealth.of(good(nodes=nodes))
+    assert health.troubles == []
+    assert health.settled
 
 
 def test_who_leads_and_holds_what() -> None:
@@ -65,11 +65,11 @@ def test_who_leads_and_holds_what() -> None:
 def test_a_partition_that_is_not_served() -> None:
     places = good()
     places.places[4].role = "sealing"
-    standing = ClusterHealth.of(places)
-    assert standing.verdict.unserved == (4,)
-    assert standing.roles == {"active": 6, "sealing": 1}
-    assert standing.verdict.state == "unavailable"
-    assert standing.troubles == ["1 partition not served for the moment: a failover is under way"]
+    health = ClusterHealth.of(places)
+    assert health.verdict.unserved == (4,)
+    assert health.roles == {"active": 6, "sealing": 1}
+    assert health.verdict.state == "unavailable"
+    assert health.troubles == ["1 partition not served for the moment: a failover is under way"]
 
 
 def test_what_a_node_reports_reaches_the_verdict() -> None:
@@ -86,9 +86,9 @@ def test_what_a_node_reports_reaches_the_verdict() -> None:
     ):
         places = good()
         change(places)
-        standing = ClusterHealth.of(places)
-        assert not standing.settled
-        assert any(word in trouble for trouble in standing.troubles), (word, standing.troubles)
+        health = ClusterHealth.of(places)
+        assert not health.settled
+        assert any(word in trouble for trouble in health.troubles), (word, health.troubles)
 
 
 def test_a_node_that_hears_few_others_says_so() -> None:

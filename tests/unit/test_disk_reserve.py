@@ -30,25 +30,25 @@ def test_a_disk_that_was_drained_takes_pushes_again(mib: int) -> None:
     """An empty disk of 300 MiB would not have a margin of 16 MiB above the reserve."""
     disk = Disk(mib * MIB)
     space = disk.space(256 * MIB)
-    assert not space.look(0)
+    assert not space.check(0)
     disk.store_bytes = disk.size_bytes - 280 * MIB
-    assert space.look(2 * SECOND_US)
+    assert space.check(2 * SECOND_US)
     assert space.free_bytes < space.limit_bytes
     disk.store_bytes = 4 * MIB  # minimum size of LevelDB
-    assert not space.look(4 * SECOND_US)
+    assert not space.check(4 * SECOND_US)
 
 
 def test_just_above_the_reserve_it_stays_full() -> None:
     disk = Disk(1024 * MIB)
     space = disk.space(256 * MIB)
     disk.store_bytes = 750 * MIB
-    assert space.look(2 * SECOND_US)
+    assert space.check(2 * SECOND_US)
     disk.store_bytes = (1024 - 256 - 32 - 1) * MIB
-    assert space.look(4 * SECOND_US)
+    assert space.check(4 * SECOND_US)
     disk.store_bytes = (1024 - 256 - 32 - 17) * MIB
-    assert not space.look(6 * SECOND_US)
+    assert not space.check(6 * SECOND_US)
 
 
 def test_without_a_reserve_it_is_never_full() -> None:
     disk = Disk(MIB)
-    assert not disk.space(0).look(0)
+    assert not disk.space(0).check(0)

@@ -54,11 +54,6 @@ def test_dedup_key_keys_round_trip(partition: int, time_slice: int, queue: int, 
     assert layout.unpack_dedup_key(packed) == (partition, time_slice, queue, key)
 
 
-@given(PARTITIONS)
-def test_partition_keys_round_trip(number: int) -> None:
-    assert layout.unpack_partition(layout.partition(number)) == number
-
-
 @given(st.tuples(PARTITIONS, LSNS), st.tuples(PARTITIONS, LSNS))
 def test_batch_keys_sort_as_their_numbers(one: tuple[int, int], two: tuple[int, int]) -> None:
     assert (layout.head(*one) < layout.head(*two)) == (one < two)

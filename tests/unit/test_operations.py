@@ -31,7 +31,7 @@ class Host:
     def send(self, to: str, message: PeerRequest | PeerReply) -> None:
         self.sent.append(message)
 
-    def tell(self, to: object, answer: wire.AnyAnswer, payload: Sequence[bytes]) -> None:
+    def reply(self, to: object, answer: wire.AnyAnswer, payload: Sequence[bytes]) -> None:
         self.told.append(answer)
 
     def give_back(self, lent: list[wire.Lent]) -> None:

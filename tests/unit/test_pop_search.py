@@ -46,7 +46,7 @@ def test_the_order_of_the_paper() -> None:
         one.empty(order[-1])
     assert order == ["a", "b", "c"], "local, last, random"
     assert one.next() == AskMetadataList()
-    one.told(["e"])
+    one.use_list(["e"])
     assert asked(one) == "e"
     one.empty("e")
     assert asked(one) == "d", "nobody is left out before it waits"
@@ -57,8 +57,8 @@ def test_the_order_of_the_paper() -> None:
 def test_a_search_that_is_woken_goes_where_it_is_told() -> None:
     one = search()
     while not isinstance(step := one.next(), WaitAtMetadataList):
-        one.told([]) if isinstance(step, AskMetadataList) else one.empty(asked_node(step))
-    one.told(["d", "a"])
+        one.use_list([]) if isinstance(step, AskMetadataList) else one.empty(asked_node(step))
+    one.use_list(["d", "a"])
     assert asked(one) == "d"
     one.found("d", left=3)
     assert one.more() == AskNode("a")
@@ -73,7 +73,7 @@ def asked_node(step: Step) -> str:
 def test_a_wait_in_vain_is_followed_by_a_sweep() -> None:
     one = search()
     walk_to_wait(one)
-    one.told([])
+    one.use_list([])
     again = []
     while isinstance(step := one.next(), AskNode):
         again.append(step.node)
@@ -87,7 +87,7 @@ def test_who_is_woken_for_nothing_pauses_longer_each_time() -> None:
     walk_to_wait(one)
     pauses = []
     for _ in range(8):
-        one.told(["b"])
+        one.use_list(["b"])
         one.empty(asked(one))
         step = one.next()
         assert isinstance(step, WaitAtMetadataList)
@@ -101,12 +101,12 @@ def walk_to_wait(one: PopSearch) -> None:
         if isinstance(step, AskNode):
             one.empty(step.node)
         else:
-            one.told([])
+            one.use_list([])
 
 
 def test_holders_take_turns() -> None:
     search_memory = SearchMemory()
-    search_memory.told(["c", "d"])
+    search_memory.use_list(["c", "d"])
     seen = []
     for _ in range(9):
         one = search(search_memory)
@@ -124,7 +124,7 @@ def test_a_consumer_whose_node_is_never_empty_learns_of_the_others() -> None:
         one = search(search_memory)
         while not isinstance(step := one.next(), AskNode):
             lists += 1
-            one.told(["e", "a"])
+            one.use_list(["e", "a"])
         seen[step.node] += 1
         one.found(step.node, left=1)
     assert seen["e"] > LIST_EVERY
@@ -137,7 +137,7 @@ def test_a_node_that_does_not_answer_leaves_a_doubt_until_it_does() -> None:
     assert one.unsure == {"a"}
     walk_to_wait(one)
     assert one.unsure == {"a"}
-    one.told(["a"])
+    one.use_list(["a"])
     one.empty(asked(one))
     assert one.unsure == set()
 
@@ -159,7 +159,9 @@ def test_nodes_that_left_the_view_are_not_asked() -> None:
     steps = []
     while not isinstance(step := one.next(), WaitAtMetadataList):
         steps.append(step)
-        one.told(["unknown"]) if isinstance(step, AskMetadataList) else one.empty(asked_node(step))
+        one.use_list(["unknown"]) if isinstance(step, AskMetadataList) else one.empty(
+            asked_node(step)
+        )
     assert {step.node for step in steps if isinstance(step, AskNode)} == set(NODES)
 
 
@@ -206,7 +208,7 @@ def test_everything_on_a_node_that_answers_is_found(
             step = one.next()
             assert not isinstance(step, WaitAtMetadataList), f"{reachable} is overlooked"
             if isinstance(step, AskMetadataList):
-                one.told(sorted(listed))
+                one.use_list(sorted(listed))
             elif step.node in down:
                 one.failed(step.node)
             elif reachable.get(step.node):
@@ -221,7 +223,7 @@ def test_everything_on_a_node_that_answers_is_found(
     order = []
     while not isinstance(step := one.next(), WaitAtMetadataList):
         if isinstance(step, AskMetadataList):
-            one.told(sorted(listed))
+            one.use_list(sorted(listed))
         else:
             order.append(step.node)
             one.failed(step.node) if step.node in down else one.empty(step.node)
@@ -236,7 +238,7 @@ def test_a_patient_search_asks_known_holders_and_waits_at_the_list() -> None:
     one = PopSearch(NODES, "a", search_memory, 2, patient=True)
     assert [asked(one), asked(one)] == ["b", "a"]
     assert one.next() == WaitAtMetadataList(0)
-    one.told(["d"])
+    one.use_list(["d"])
     assert asked(one) == "d"
     one.empty("d")
     assert one.next() == WaitAtMetadataList(PAUSE_MS), "it was woken for nothing"
@@ -248,7 +250,7 @@ def test_a_patient_search_asks_one_node_after_each_wait_in_vain() -> None:
     probed = []
     for _ in NODES:
         assert one.next() == WaitAtMetadataList(0)
-        one.told([])
+        one.use_list([])
         probed.append(asked(one))
         one.empty(probed[-1])
     assert sorted(probed) == NODES

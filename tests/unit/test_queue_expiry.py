@@ -12,7 +12,7 @@ from tests.unit.test_fanout import Two
 from weft.proto import wire
 from weft.proto.settings import Settings
 from weft.server.core.operation import SILENT, Pause, Question
-from weft.server.core.queue_expiry import LOOK_US, QueueExpiry
+from weft.server.core.queue_expiry import POLL_US, QueueExpiry
 
 MS = 5_000
 
@@ -21,10 +21,10 @@ class Idle:
     any = True
 
     def __init__(self) -> None:
-        self.looks = 0
+        self.samples = 0
 
-    def look(self) -> None:
-        self.looks += 1
+    def sample(self) -> None:
+        self.samples += 1
 
     def expired(self) -> list[str]:
         return ["q"]
@@ -88,16 +88,16 @@ def test_every_node_must_say_that_the_queue_is_idle(answer: wire.AnyAnswer, dele
 def test_only_the_primary_of_the_catalogue_decides_and_once_at_a_time() -> None:
     follower = Host(leads=False)
     QueueExpiry(cast(Any, follower)).work(0)
-    assert (follower.operations, follower.idle.looks) == ([], 1)
+    assert (follower.operations, follower.idle.samples) == ([], 1)
     host = Host()
     expiry = QueueExpiry(cast(Any, host))
     expiry.work(0)
-    expiry.work(LOOK_US - 1)
-    expiry.work(LOOK_US)
-    assert (len(host.operations), host.idle.looks) == (1, 2)
-    assert expiry.next_due() == 2 * LOOK_US
+    expiry.work(POLL_US - 1)
+    expiry.work(POLL_US)
+    assert (len(host.operations), host.idle.samples) == (1, 2)
+    assert expiry.next_due() == 2 * POLL_US
     host.operations[0].close()
-    expiry.work(2 * LOOK_US)
+    expiry.work(2 * POLL_US)
     assert len(host.operations) == 1, "an operation that has not begun is still under way"
 
 

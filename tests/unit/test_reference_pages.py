@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
+
 import click
 import pytest
 
+import weft
 from docs.site import cli_page, errors_page, metrics_page, navigation, settings_page
 from docs.site.docstrings import to_rest
-from docs.site.pages import PAGES
+from docs.site.pages import PAGES, REFERENCE
 from weft.client.cli.main import cli
 from weft.errors import BY_CODE
 from weft.server.config import FIELDS
 from weft.server.observability.metrics import FAMILIES
+
+DIRECTIVE = re.compile(r"^\.\. auto\w+:: ([\w.]+)$", re.MULTILINE)
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.name))
@@ -87,3 +92,18 @@ def test_a_sentence_is_no_example() -> None:
 def test_a_drawn_tree_keeps_its_lines() -> None:
     made = to_rest(["Tree:", "", "Root", "├── Leaf"])
     assert made[2:] == [".. code-block:: text", "", "    Root", "    ├── Leaf", ""]
+
+
+def test_every_public_name_is_in_the_python_reference() -> None:
+    """A name in two modules, such as `expo`, is documented once; errors have their own page."""
+    pages = (REFERENCE / "python").glob("*.md")
+    listed = {name for page in pages for name in DIRECTIVE.findall(page.read_text("utf-8"))}
+    names: dict[object, set[str]] = {}
+    for module in (weft, weft.aio, weft.tasks):
+        for name in module.__all__:
+            subject = getattr(module, name)
+            if hasattr(subject, "__qualname__") and subject not in BY_CODE.values():
+                defined = f"{subject.__module__}.{subject.__qualname__}"
+                names.setdefault(subject, {defined}).add(f"{module.__name__}.{name}")
+    assert len(names) > 40
+    assert not [each for each in names.values() if not each & listed]

@@ -61,7 +61,7 @@ def test_a_token_expires(file: Path) -> None:
 
 
 def test_a_running_node_sees_changes(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(token_file, "LOOK_S", 0.0)
+    monkeypatch.setattr(token_file, "POLL_S", 0.0)
     first = make(file)
     found = TokenFile(str(file))
     assert found.principal(first) is found.principal(first)
@@ -74,7 +74,7 @@ def test_a_running_node_sees_changes(file: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_what_was_allowed_ends_with_its_token(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(token_file, "LOOK_S", 0.0)
+    monkeypatch.setattr(token_file, "POLL_S", 0.0)
     now = [999.0]
     _, passing = token_file.create(file, "passing", ["push:*"], 1000)
     lasting = make(file)
@@ -103,13 +103,13 @@ def test_the_file_is_looked_at_once_in_a_while(file: Path, monkeypatch: pytest.M
         return stamp(path)
 
     monkeypatch.setattr(token_file, "_stamp", counted)
-    monkeypatch.setattr(token_file, "LOOK_S", 1000.0)
+    monkeypatch.setattr(token_file, "POLL_S", 1000.0)
     token = make(file)
     found = TokenFile(str(file))
     for _ in range(10):
         assert found.principal(token)
     assert len(looks) == 1
-    found._look_at = 0.0  # the file is due for a check
+    found._check_at = 0.0  # the file is due for a check
     for _ in range(10):
         assert found.principal(token)
     assert len(looks) == 2
@@ -119,7 +119,7 @@ def test_the_file_is_looked_at_once_in_a_while(file: Path, monkeypatch: pytest.M
 def test_a_broken_file_changes_nothing_and_does_not_start_a_node(
     file: Path, broken: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(token_file, "LOOK_S", 0.0)
+    monkeypatch.setattr(token_file, "POLL_S", 0.0)
     token = make(file)
     found = TokenFile(str(file))
     file.write_text(broken)

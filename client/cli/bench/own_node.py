@@ -23,7 +23,7 @@ from .child import command, end, environment, tail
 
 #: Start timeout in seconds, for a node with a million waiting messages.
 START_S: Final = 120.0
-_LOOK_S: Final = 0.005
+_POLL_S: Final = 0.005
 
 
 class OwnNode:
@@ -43,8 +43,7 @@ class OwnNode:
         self._process: subprocess.Popen[bytes] | None = None
         self.servers = ""
         try:
-            #: Seconds from process start to serving.
-            self.start_s = self.start()
+            self.start()
         except BaseException:
             self.close()
             raise
@@ -79,7 +78,7 @@ class OwnNode:
                 found = json.loads(address.read_text())
                 if found["pid"] == process.pid:
                     return str(found["grpc"])
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
         raise Unavailable(f"the node did not serve after {START_S:.0f} s: {tail(self._log)}")
 
     def stop(self) -> None:

@@ -23,7 +23,7 @@ from weft.proto import weft_pb2 as pb
 
 from .calls import calls
 
-_LOOK_S: Final = 0.5
+_POLL_S: Final = 0.5
 WAIT_MS_DEFAULT: Final = 3600 * SECOND_MS
 
 
@@ -155,7 +155,7 @@ def _watch(asked: ClusterCalls, found: NodeHealth, wait_ms: int) -> int:
                 f"{found.node.id} still holds {units.count(held)} partitions; the handover "
                 "continues: check with `weft cluster status`"
             )
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
 
 
 def _held(places: pb.PlacesResponse, node: str) -> int:

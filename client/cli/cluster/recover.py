@@ -71,14 +71,14 @@ def recover(lost: tuple[str, ...], accept_data_loss: bool, force_voters: bool, y
     report = asked.recover(ids)
     if accept_data_loss:
         if not wants_json():
-            _tell(cluster_health, report)
+            _print_report(cluster_health, report)
         _ask(report, yes=yes)
         partitions = [place.partition for place in report.places]
         report = asked.recover(ids, partitions=partitions, execute=True, force_voters=force_voters)
     if wants_json():
         output.as_json(_as_json(report))
     elif not report.done:
-        _tell(cluster_health, report)
+        _print_report(cluster_health, report)
         _advise(report)
     else:
         click.echo(
@@ -101,7 +101,7 @@ def _ask(report: pb.RecoverResponse, *, yes: bool) -> None:
         raise click.ClickException("not confirmed: nothing was changed")
 
 
-def _tell(cluster_health: ClusterHealth, report: pb.RecoverResponse) -> None:
+def _print_report(cluster_health: ClusterHealth, report: pb.RecoverResponse) -> None:
     names = {each.node.id: f"{each.node.id} ({each.node.grpc})" for each in cluster_health.nodes}
     kept = _kept(report)
     empty = [place for place in report.places if not place.base]

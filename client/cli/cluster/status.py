@@ -22,7 +22,7 @@ from .calls import calls
 _ID_DIGITS: Final = 8
 WAIT_S_DEFAULT: Final = 300.0
 #: Seconds between two polls of `--wait`.
-_LOOK_S: Final = 0.5
+_POLL_S: Final = 0.5
 
 
 @click.command
@@ -82,7 +82,7 @@ def _await_settled(asked: ClusterCalls, timeout_s: float) -> ClusterHealth:
             reasons = error.message
         if time.monotonic() >= end:
             raise Unavailable(f"the cluster is not settled after {timeout_s:g} s: {reasons}")
-        time.sleep(min(_LOOK_S, max(0.0, end - time.monotonic())))
+        time.sleep(min(_POLL_S, max(0.0, end - time.monotonic())))
 
 
 def short_ids(ids: Sequence[str]) -> dict[str, str]:

@@ -43,7 +43,7 @@ ZMQ_AFTER, HTTP_AFTER, PEER_AFTER = 1, 2, 3
 BASE_PORT_MAX: Final = 65_535 - NODES_MAX * STEP
 #: Start timeout in seconds. A joining node itself waits up to 60 s for a member to admit it.
 START_S: Final = 90.0
-_LOOK_S: Final = 0.2
+_POLL_S: Final = 0.2
 _WITNESS: Final = "witness"
 
 
@@ -306,7 +306,7 @@ def _watch(processes: list[NodeProcess]) -> None:
             assert node.process is not None
             code = node.process.returncode
             click.echo(f"{node.data.name} exited with code {code}; see {node.log}", err=True)
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
     raise CommandFailed
 
 

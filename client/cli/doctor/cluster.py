@@ -10,7 +10,7 @@ from weft.errors import Refused, WeftError
 from .finding import Finding
 
 
-def look(server: str) -> Finding:
+def check_cluster(server: str) -> Finding:
     """The verdict of `weft cluster status`, queried from this node."""
     check = f"{server} cluster"
     try:

@@ -54,14 +54,14 @@ def doctor(directory: str | None, settings: str | None) -> None:
       weft doctor --data .weft
       weft doctor --config /etc/weft.toml
     """
-    findings = machine.look()
+    findings = machine.check_machine()
     if settings is not None:
-        findings += security.look_at_settings(settings)
+        findings += security.check_settings(settings)
     if (directory is None and settings is None) or options.servers() is not None:
-        findings += _look_at_servers()
+        findings += _check_servers()
     if directory is not None:
-        with _progress() as tell:
-            findings += data.look(directory, tell)
+        with _progress() as progress:
+            findings += data.check_data(directory, progress)
     if options.wants_json():
         output.as_json([asdict(finding) for finding in findings])
     else:
@@ -70,13 +70,15 @@ def doctor(directory: str | None, settings: str | None) -> None:
         raise CommandFailed
 
 
-def _look_at_servers() -> list[Finding]:
+def _check_servers() -> list[Finding]:
     from weft.client.routing.discovery import parse_servers
 
-    return [finding for server in parse_servers(options.servers()) for finding in _look_at(server)]
+    return [
+        finding for server in parse_servers(options.servers()) for finding in _check_server(server)
+    ]
 
 
-def _look_at(server: str) -> list[Finding]:
+def _check_server(server: str) -> list[Finding]:
     health = reach.check_health(server)
     if health.level == "FAIL":
         return [health]
@@ -100,12 +102,12 @@ def _ask(server: str, client: Client) -> list[Finding]:
     status, queues = client.status(), client.list_queues()
     return [
         node.check_version(server, weft.__version__, status),
-        cluster.look(server),
+        cluster.check_cluster(server),
         node.check_space(server, status),
         node.check_durability(server, status),
         node.check_dead_letters(server, queues),
         node.check_forgotten(server, queues),
-        *security.look_at_server(server, client),
+        *security.check_server(server, client),
     ]
 
 

@@ -26,7 +26,7 @@ _TELL_EVERY: Final = 256
 OnRecord = Callable[[int, int], None]
 
 
-def look(path: str, on_record: OnRecord) -> list[Finding]:
+def check_data(path: str, on_record: OnRecord) -> list[Finding]:
     check = f"{path} data"
     if not (Path(path) / "node.json").exists() and not (Path(path) / "store").exists():
         advice = "pass the directory of `weft serve --data`"
@@ -40,13 +40,13 @@ def look(path: str, on_record: OnRecord) -> list[Finding]:
     try:
         return [
             check_private("data directory", path, 0o700),
-            *_look_inside(check, directory, on_record),
+            *_check_store(check, directory, on_record),
         ]
     finally:
         directory.close()
 
 
-def _look_inside(check: str, directory: Any, on_record: OnRecord) -> list[Finding]:
+def _check_store(check: str, directory: Any, on_record: OnRecord) -> list[Finding]:
     try:
         store = directory.open_store()
     except WeftError as error:

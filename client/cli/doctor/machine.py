@@ -21,7 +21,7 @@ FILES_GOOD: Final = 4096
 FILES_MIN: Final = 1024
 
 
-def look() -> list[Finding]:
+def check_machine() -> list[Finding]:
     return [
         check_python(sys.version_info[:2]),
         check_server_extra(extras.missing("server")),

@@ -36,7 +36,7 @@ _LOOPBACK: Final = ("127.", "localhost", "[::1]", "::1")
 _FILES_OF_A_NODE: Final = 1024
 
 
-def look_at_server(server: str, client: Client) -> list[Finding]:
+def check_server(server: str, client: Client) -> list[Finding]:
     found = [check_clock(server, client)]
     secure = Credentials.of(None, None).tls is not None
     found.append(check_path(server, secure=secure))
@@ -101,7 +101,7 @@ def _of_server(server: str) -> Finding:
 # --- the settings of a node on this machine ---------------------------------------------------
 
 
-def look_at_settings(file: str | None) -> list[Finding]:
+def check_settings(file: str | None) -> list[Finding]:
     name = file or "settings"
     try:
         config = extras.load("weft.server.config").load({}, os.environ, file)

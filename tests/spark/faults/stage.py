@@ -24,7 +24,7 @@ from .driver import Job
 from .spark_cluster import SparkCluster
 
 DRIVER_S_MAX: Final = 180.0
-_LOOK_S: Final = 0.02
+_POLL_S: Final = 0.02
 #: More than the ten seconds that Spark waits for a worker of a source.
 LATE_S: Final = 12
 #: Messages leased by a crashed primary are delivered again within this time.
@@ -178,7 +178,7 @@ class Stage:
                 raise Stuck(f"the driver ended before {what}: {driver.tail()}")
             if time.monotonic() > end:
                 raise Stuck(f"too long until {what}: {driver.tail()}")
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
 
     def late_python(self) -> Path:
         """A Python whose first worker for a source starts after Spark has given up on it."""

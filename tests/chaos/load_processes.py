@@ -1,7 +1,7 @@
 """The load processes: started together, replaced after a planned death, ended together.
 
 From the moment of the fault on, leases may be void at any time: a failover voids them, and so does
-every later move of a primary. The crew records restarts for the checker.
+every later move of a primary. `LoadProcesses` records restarts for the checker.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from tests.chaos.worker import DIED, Pace
 from tests.total_queue import History
 
 #: The load: two of each role through the Python client, one of each over plain gRPC.
-CREW: Final = (
+ROLES: Final = (
     "producer", "producer", "consumer", "consumer", "plain-producer", "plain-consumer",
 )  # fmt: skip
 PACE: Final = Pace()
-#: The crew of a scenario in which workers hold messages, and its slower producers.
-HOLD_CREW: Final = ("producer", "plain-producer", "consume-holder", "work-holder", "plain-holder")
+#: The roles of a scenario in which workers hold messages, and its slower producers.
+HOLD_ROLES: Final = ("producer", "plain-producer", "consume-holder", "work-holder", "plain-holder")
 HOLD_PACE: Final = Pace(pause_s_max=1.5)
 BEGIN_S_MAX: Final = 200.0
 #: A client's own timeout is half a minute; the rest is for a busy machine.
 END_S_MAX: Final = 150.0
-_LOOK_S: Final = 0.1
+_POLL_S: Final = 0.1
 
 
 @dataclass
-class _Hand:
+class _LoadProcess:
     role: str
     number: int
     process: subprocess.Popen[bytes]
@@ -43,66 +43,66 @@ class _Hand:
 
 
 @dataclass
-class Crew:
+class LoadProcesses:
     folder: Path
     queue: str
     servers: list[str]
     history: History
-    roles: tuple[str, ...] = CREW
+    roles: tuple[str, ...] = ROLES
     pace: Pace = PACE
     troubles: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._hands: list[_Hand] = []
-        self._all: list[_Hand] = []
+        self._running: list[_LoadProcess] = []
+        self._all: list[_LoadProcess] = []
         self._over = threading.Event()
-        self._watcher = threading.Thread(target=self._watch, name="crew", daemon=True)
+        self._watcher = threading.Thread(target=self._watch, name="load-processes", daemon=True)
 
     def begin(self) -> None:
         """Start the load; return when every producer has had a push acknowledged."""
         for number, role in enumerate(self.roles):
-            self._hire(role, number)
+            self._start(role, number)
         self._watcher.start()
         end = time.monotonic() + BEGIN_S_MAX
         waiting = [each.journal for each in self._all if "producer" in each.role]
         while not all(path.exists() and b'"pushed"' in path.read_bytes() for path in waiting):
             if time.monotonic() > end or self.troubles:
                 raise AssertionError(f"the load did not begin: {self.troubles}")
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
 
     def end(self) -> None:
         """Let every worker finish its current step."""
         self._over.set()
         self._watcher.join()
-        for hand in self._hands:
-            hand.process.terminate()
+        for each in self._running:
+            each.process.terminate()
         end = time.monotonic() + END_S_MAX
-        for hand in self._hands:
+        for each in self._running:
             try:
-                hand.process.wait(max(0.1, end - time.monotonic()))
+                each.process.wait(max(0.1, end - time.monotonic()))
             except subprocess.TimeoutExpired:
-                self.troubles.append(f"{hand.role} {hand.number} hangs")
-            if hand.process.returncode not in (0, DIED, -signal.SIGTERM):  # just started
-                self._ended(hand)
+                self.troubles.append(f"{each.role} {each.number} hangs")
+            if each.process.returncode not in (0, DIED, -signal.SIGTERM):  # just started
+                self._ended(each)
 
     def close(self) -> None:
         self._over.set()
-        for hand in self._hands:
-            if hand.process.poll() is None:
-                hand.process.kill()
-                hand.process.wait()
+        for each in self._running:
+            if each.process.poll() is None:
+                each.process.kill()
+                each.process.wait()
 
     @property
     def journals(self) -> list[Path]:
-        return [hand.journal for hand in self._all if hand.journal.exists()]
+        return [each.journal for each in self._all if each.journal.exists()]
 
     def producers(self, *, plain: bool) -> list[Path]:
         wanted = "plain-producer" if plain else "producer"
-        return [hand.journal for hand in self._all if hand.role == wanted]
+        return [each.journal for each in self._all if each.role == wanted]
 
     # --- inside ---------------------------------------------------------------------------
 
-    def _hire(self, role: str, number: int) -> None:
+    def _start(self, role: str, number: int) -> None:
         journal = self.folder / f"{role}-{len(self._all)}.journal"
         pace = msgspec.json.encode(self.pace).decode()
         words = [role, str(number), self.queue, str(journal), pace, *self.servers]
@@ -113,22 +113,22 @@ class Crew:
                 stdout=log,
                 stderr=log,
             )
-        hand = _Hand(role, number, process, journal)
-        self._hands.append(hand)
-        self._all.append(hand)
+        each = _LoadProcess(role, number, process, journal)
+        self._running.append(each)
+        self._all.append(each)
 
     def _watch(self) -> None:
-        while not self._over.wait(_LOOK_S):
-            for hand in list(self._hands):
-                if hand.process.poll() is None:
+        while not self._over.wait(_POLL_S):
+            for each in list(self._running):
+                if each.process.poll() is None:
                     continue
-                self._hands.remove(hand)
-                if hand.process.returncode == DIED:
-                    self._hire(hand.role, hand.number)
+                self._running.remove(each)
+                if each.process.returncode == DIED:
+                    self._start(each.role, each.number)
                 else:
-                    self._ended(hand)
+                    self._ended(each)
 
-    def _ended(self, hand: _Hand) -> None:
-        said = hand.journal.with_suffix(".log").read_text(errors="replace").strip()
-        code = hand.process.returncode
-        self.troubles.append(f"{hand.role} {hand.number} ended with {code}: {said[-2000:]}")
+    def _ended(self, each: _LoadProcess) -> None:
+        said = each.journal.with_suffix(".log").read_text(errors="replace").strip()
+        code = each.process.returncode
+        self.troubles.append(f"{each.role} {each.number} ended with {code}: {said[-2000:]}")

@@ -25,13 +25,13 @@ STALE_US: Final = 3_000_000
 AGAIN_US: Final = 1_000_000
 
 
-class Word(NamedTuple):
+class ListedNode(NamedTuple):
     """One node's announcement for one queue."""
 
     boot: int
     number: int
     ready: int
-    heard: int
+    received_at: int
 
 
 class Waiting(NamedTuple):
@@ -41,50 +41,52 @@ class Waiting(NamedTuple):
     pop: wire.Pop | None = None
 
 
-class Stock:
+class OwnedLists:
     """The lists owned by this node, and the callers that wait at them."""
 
     def __init__(self) -> None:
-        self._words: dict[str, dict[str, Word]] = {}  # queue -> node -> announcement
+        self._announced: dict[str, dict[str, ListedNode]] = {}  # queue -> node -> announcement
         self._waiting: dict[str, deque[Waiting]] = {}
 
-    def hear(self, node: str, boot: int, number: int, ready: dict[str, int], now: int) -> list[str]:
+    def record(
+        self, node: str, boot: int, number: int, ready: dict[str, int], now: int
+    ) -> list[str]:
         """Takes a node's announcement; returns the queues with messages on the node."""
         became_ready: list[str] = []
         for queue, count in ready.items():
-            known = self._words.setdefault(queue, {})
+            known = self._announced.setdefault(queue, {})
             before = known.get(node)
             if before is not None and (before.boot, before.number) >= (boot, number):
                 continue
-            known[node] = Word(boot, number, count, now)
+            known[node] = ListedNode(boot, number, count, now)
             if count:
                 became_ready.append(queue)
         return became_ready
 
-    def fallen(self, queue: str, seen: dict[str, tuple[int, int]]) -> None:
+    def mark_empty(self, queue: str, seen: dict[str, tuple[int, int]]) -> None:
         """Marks nodes as empty, each up to its announcement of (boot, number)."""
-        known = self._words.get(queue, {})
+        known = self._announced.get(queue, {})
         for node, last in seen.items():
-            word = known.get(node)
-            if word is not None and (word.boot, word.number) <= last:
-                known[node] = word._replace(ready=0)
+            one = known.get(node)
+            if one is not None and (one.boot, one.number) <= last:
+                known[node] = one._replace(ready=0)
 
-    def spoken_for(self, queue: str, node: str, count: int) -> None:
+    def subtract(self, queue: str, node: str, count: int) -> None:
         """Subtracts messages of a node that are on their way to consumers that waited here."""
-        word = self._words.get(queue, {}).get(node)
-        if word is not None:
-            self._words[queue][node] = word._replace(ready=max(0, word.ready - count))
+        one = self._announced.get(queue, {}).get(node)
+        if one is not None:
+            self._announced[queue][node] = one._replace(ready=max(0, one.ready - count))
 
     def nodes(self, queue: str, now: int) -> list[tuple[str, int]]:
         """(node, messages) of the nodes with messages, most first."""
-        known = self._words.get(queue)
+        known = self._announced.get(queue)
         if known is None:
             return []
-        for node in [n for n, word in known.items() if now - word.heard > STALE_US]:
+        for node in [n for n, one in known.items() if now - one.received_at > STALE_US]:
             del known[node]
         if not known:
-            del self._words[queue]
-        have = [(node, word.ready) for node, word in known.items() if word.ready]
+            del self._announced[queue]
+        have = [(node, one.ready) for node, one in known.items() if one.ready]
         return sorted(have, key=lambda each: -each[1])
 
     def wait(self, queue: str, to: object, until: int, pop: wire.Pop | None = None) -> None:
@@ -138,8 +140,8 @@ class Stock:
     def forget(self, keeps: set[str]) -> list[object]:
         """Discards lists that other nodes own now; returns the callers that waited at them."""
         gone: list[object] = []
-        for queue in [queue for queue in self._words if queue not in keeps]:
-            del self._words[queue]
+        for queue in [queue for queue in self._announced if queue not in keeps]:
+            del self._announced[queue]
         for queue in [queue for queue in self._waiting if queue not in keeps]:
             gone += [each.to for each in self._waiting.pop(queue)]
         return gone
