@@ -9,8 +9,9 @@ Invariants:
 - A push is admitted if the buffer has room for the whole batch. A batch larger than the bound is
   admitted into an empty buffer, or it could never be stored.
 - Room is given in order: a push without a reservation is refused while producers wait.
-- A reservation holds the room of one batch for `ROOM_KEPT_US`; a producer that does not come by
-  then has given the room up. A reservation is in memory: after a crash the producer waits again.
+- A reservation holds the room of one batch, of so many messages at most, for `ROOM_KEPT_US`; a
+  producer that does not come by then has given the room up. A reservation is in memory: after a
+  crash the producer waits again.
 
 Departures from the paper: nacked, expired and due messages return to the buffer even if the buffer
 is full, since they are stored already; so the buffer may hold more than the bound for a while. A
@@ -69,8 +70,11 @@ class NodeBuffer:
 
     def admit(self, queue: str, settings: Settings, ready: int, request: wire.Push) -> None:
         """Admits a batch, or raises QueueFull."""
-        if self.reserved and self.reserved.pop((request.producer, request.batch), None) is not None:
-            return
+        if self.reserved:
+            kept = self.reserved.get((request.producer, request.batch))
+            if kept is not None and request.count <= kept.messages:
+                del self.reserved[request.producer, request.batch]
+                return
         if self.waiting or not self.has_room(settings, ready, request.count):
             self.full += 1
             raise QueueFull(

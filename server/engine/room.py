@@ -32,7 +32,8 @@ def room(state: EngineState, request: wire.Room, to: object) -> None:
     limits.check_range("wait_ms", request.wait_ms, 0, limits.WAIT_MS_MAX)
     name, now = (request.producer, request.batch), state.now
     buffer.expire(now)
-    if name in buffer.reserved or (
+    kept = buffer.reserved.get(name)
+    if (kept is not None and request.count <= kept.messages) or (
         not buffer.waiting and buffer.has_room(queue.settings, queue.ready, request.count)
     ):
         _reserve(state, buffer, name, request.count, to)

@@ -163,6 +163,18 @@ def test_kept_room_is_for_its_batch_alone(events: Rig) -> None:
     assert events.counts("events")[0] == 4
 
 
+def test_kept_room_is_for_as_many_messages_as_were_named(events: Rig) -> None:
+    fill(events)
+    waiting = room(events, 1)
+    events.pop("events", 1)
+    assert given(events, waiting) == 1
+    with pytest.raises(QueueFull):
+        events.push("events", b"one", b"two", batch=1)
+    assert given(events, room(events, 1, 2, wait_ms=0)) == 0, "nor is it for a larger batch"
+    events.push("events", b"one", batch=1)
+    assert events.counts("events")[0] == 4, "the refusal has left the room to its batch"
+
+
 def test_a_push_does_not_overtake_waiting_producers(events: Rig) -> None:
     fill(events)
     waiting = room(events, 1, 3)
