@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.process.test_node_js import modules as modules  # a fixture
+from tests.process.test_node_js import environment as environment  # a fixture
 from weft.testing import cluster
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
@@ -59,10 +59,9 @@ def run(words: list[str], folder: Path, environment: dict[str, str]) -> str:
     return "".join(line.rstrip() + "\n" for line in done.stdout.splitlines())
 
 
-def test_node_js(modules: Path, tmp_path: Path) -> None:
+def test_node_js(environment: dict[str, str], tmp_path: Path) -> None:
     program, shown = page("grpc-node.md", "js")
     (tmp_path / "orders.js").write_text(program)
-    environment = os.environ | {"NODE_PATH": str(modules / "node_modules")}
     with cluster() as node:
         words = ["node", "orders.js", node.servers[0], str(PROTO)]
         assert run(words, tmp_path, environment) == shown
