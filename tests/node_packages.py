@@ -1,4 +1,4 @@
-"""Node.js for tests: the packages of `tests/node_js/package.json`, installed once by npm."""
+"""Node.js programs in tests: their packages, and a program that transforms."""
 
 from __future__ import annotations
 
@@ -7,9 +7,6 @@ from pathlib import Path
 from typing import Final
 
 from tools.languages import npm_packages
-from tools.languages.build_cache import Missing as NoNodeJs
-
-__all__ = ["PROTO", "SOURCE", "NoNodeJs", "environment", "transform"]
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 SOURCE: Final = ROOT / "tests" / "node_js"
@@ -19,7 +16,7 @@ PROTO: Final = ROOT / "proto" / "weft.proto"
 
 
 def environment() -> dict[str, str]:
-    """The environment of a Node.js program, with the packages; raises NoNodeJs."""
+    """The environment of a Node.js program. Raises Missing without Node.js, or its packages."""
     return os.environ | {"NODE_PATH": str(npm_packages.installed(SOURCE / "package.json"))}
 
 

@@ -77,7 +77,7 @@ if TYPE_CHECKING:
     from weft.client.stats import QueueStats
     from weft.client.sync_client import Client, connect
     from weft.client.sync_queue import Queue
-    from weft.client.transaction.effects import lots
+    from weft.client.transaction.lots import lots
     from weft.client.transaction.sync_transaction import Transaction
     from weft.client.transport.credentials import Tls
     from weft.client.worker.retry_policy import Reject, Retry, RetryLater, expo
@@ -196,7 +196,7 @@ _LAZY = {
     "Retry": "weft.client.worker.retry_policy",
     "RetryLater": "weft.client.worker.retry_policy",
     "expo": "weft.client.worker.retry_policy",
-    "lots": "weft.client.transaction.effects",
+    "lots": "weft.client.transaction.lots",
     "Worker": "weft.client.worker.sync_worker",
     "WorkerStats": "weft.client.worker.worker_stats",
     "connect": "weft.client.sync_client",

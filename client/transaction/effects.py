@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from weft import limits
 from weft.client import arguments
 from weft.client.consumer import lease as leases
-from weft.client.consumer.lease import Claim, ClientLease, LeasedBatch
+from weft.client.consumer.lease import Claim, ClientLease
 from weft.client.consumer.message import BaseMessage
 from weft.client.producer.batch import (
     Body,
@@ -35,8 +35,6 @@ from weft.ids import MessageId, partition_of
 from weft.proto import wire
 
 from .home_numbers import HomeNumbers
-
-M = TypeVar("M", bound=BaseMessage)
 
 
 class PendingPush(NamedTuple):
@@ -352,41 +350,6 @@ class TransactionEffects:
                 continue  # its caller has chosen the name
             first = MessageId.of(partition, each.push.producer, each.push.batch, 0)
             self._pushed.append((first, each.push.count))
-
-
-def lots(messages: Iterable[M]) -> list[list[M]]:
-    """Splits popped messages into lists that fit in one transaction each, in their order.
-
-        for lot in weft.lots(orders.pop_many(1000, wait_ms=1000)):
-            with client.transaction() as tx:
-                tx.ack_many(lot)
-                tx.push_many("bills", [bill(message.body) for message in lot])
-
-    A transaction acknowledges messages of one partition. The messages of one push are on one
-    partition, so a lot has at least those of them that were popped together.
-    """
-    if isinstance(messages, LeasedBatch) and (whole := messages.whole()):
-        return _lots_of(messages, whole)
-    arguments.check_iterable("messages", messages, "messages")
-    found: dict[int, list[M]] = {}
-    for message in messages:
-        if not isinstance(message, BaseMessage):
-            raise InvalidArgument("messages must be messages of a pop")
-        found.setdefault(message._lease.lent.partition, []).append(message)
-    return list(found.values())
-
-
-def _lots_of(messages: list[M], whole: Sequence[ClientLease]) -> list[list[M]]:
-    """The lots of the unchanged result of a pop, without a look at each message."""
-    parts: dict[int, tuple[list[ClientLease], list[M]]] = {}
-    start = 0
-    for lease in whole:
-        stop = start + lease.lent.count
-        named, part = parts.setdefault(lease.lent.partition, ([], []))
-        named.append(lease)
-        part += messages[start:stop]
-        start = stop
-    return [LeasedBatch(part, named) for named, part in parts.values()]
 
 
 def _key(key: str) -> str:

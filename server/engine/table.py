@@ -26,9 +26,10 @@ def table(state: EngineState, request: Any, to: object) -> None:
     row = table_rows.find(state, partition, key)
     transform = table_verbs.transforms.by_request[type(request)]
     outcome = transform(request, None if row is None else row.value)
-    if outcome.writes and outcome.value is None:
-        if row is not None:
-            table_rows.remove(state, partition, key, row)
+    changes = outcome.writes and not (outcome.value is None and row is None)
+    if changes and outcome.value is None:
+        assert row is not None, "there is a key to remove"
+        table_rows.remove(state, partition, key, row)
     elif outcome.value is not None:
         state.check_space()
         if row is None or not row.version:
@@ -36,9 +37,9 @@ def table(state: EngineState, request: Any, to: object) -> None:
         else:
             expires = row.expires if isinstance(request, wire.Append) else 0
             table_rows.put(state, partition, key, outcome.value, expires)
-    else:  # a read is valid only while this node still leads the partition
-        state.barriers.add(partition)
-    state.answer(to, outcome.answer, (), {partition})
+    # A read is valid only while this node still leads the partition; the members confirm that
+    # without a write.
+    state.answer(to, outcome.answer, (), {partition}, sure=not changes)
 
 
 @handles(*table_verbs.writes.by_request)

@@ -19,8 +19,8 @@ from pathlib import Path
 import msgspec
 
 from tests import node_packages
-from tests.node_packages import NoNodeJs
 from tests.process.netns import why_not
+from tools.languages.build_cache import Missing
 
 from .launch import one_run
 from .outcome import Outcome
@@ -61,7 +61,7 @@ def _runnable(names: list[str]) -> list[str]:
     if any(SCENARIOS[name].node_js for name in names):
         try:
             node_packages.environment()
-        except NoNodeJs as why:
+        except Missing as why:
             reasons |= {name: str(why) for name in names if SCENARIOS[name].node_js}
     for name, why_left_out in reasons.items():
         print(f"left out: {name}: {why_left_out}", flush=True)

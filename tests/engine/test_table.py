@@ -121,3 +121,29 @@ def test_a_full_disk_refuses_what_takes_space(rig: Rig) -> None:
     assert swap(rig, "k", b"x", b"y") == wire.Swapped(False, b"v"), "it would not have written"
     assert swap(rig, "k", b"v", None).swapped
     assert rig.call(wire.Remove("k")) == wire.Done(0)
+
+
+@pytest.mark.parametrize(
+    ("request_", "sure"),
+    [
+        (wire.Lookup("absent"), True),
+        (wire.Lookup("key"), True),
+        (wire.Remove("absent"), True),
+        (wire.CompareAndSwap("key", b"other", b"new"), True),
+        (wire.CompareAndSwap("absent", None, None), True),
+        (wire.Insert("key", b"new"), False),
+        (wire.Remove("key"), False),
+    ],
+)
+def test_an_answer_without_a_change_is_confirmed_and_writes_nothing(
+    rig: Rig, request_: wire.AnyRequest, sure: bool
+) -> None:
+    """On several nodes a read costs a confirmation of the lead, not an entry of the log."""
+    rig.call(wire.Insert("key", b"value"))
+    engine = rig.engine
+    engine.begin(rig.now + 1)
+    engine.handle(request_, (), "test")
+    assert bool(engine.end()) is not sure
+    assert not engine.has_barriers
+    (answered,) = engine.answers()
+    assert (answered.sure, len(answered.rests_on)) == (sure, 1)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import node_packages
+from tests.process.test_node_js import environment as environment  # a fixture
 from weft.testing import cluster
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
@@ -59,11 +59,7 @@ def run(words: list[str], folder: Path, environment: dict[str, str]) -> str:
     return "".join(line.rstrip() + "\n" for line in done.stdout.splitlines())
 
 
-def test_node_js(tmp_path: Path) -> None:
-    try:
-        environment = node_packages.environment()
-    except node_packages.NoNodeJs as why:
-        pytest.skip(str(why))
+def test_node_js(environment: dict[str, str], tmp_path: Path) -> None:
     program, shown = page("grpc-node.md", "js")
     (tmp_path / "orders.js").write_text(program)
     with cluster() as node:

@@ -9,8 +9,9 @@ import pytest
 
 import weft
 from tests import node_packages
-from tests.node_packages import PROTO, SOURCE, NoNodeJs
+from tests.node_packages import PROTO, SOURCE
 from tests.process.live_node import LiveNode
+from tools.languages.build_cache import Missing
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
 
@@ -19,7 +20,7 @@ pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
 def environment() -> dict[str, str]:
     try:
         return node_packages.environment()
-    except NoNodeJs as why:
+    except Missing as why:
         pytest.skip(str(why))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any, cast
 
 import pytest
@@ -79,7 +80,7 @@ def test_an_exception_in_the_block_before_the_commit_discards_the_effects() -> N
 class Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
-        monkeypatch.setattr("weft.client.transaction.effects.time.monotonic", lambda: self.now)
+        monkeypatch.setattr(time, "monotonic", lambda: self.now)
 
 
 def test_a_commit_without_messages_is_not_repeated_when_its_name_may_be_forgotten(
