@@ -116,10 +116,7 @@ class WorkerChild:
     def stop(self) -> None:
         if not self.stopped:
             self.stopped = True
-            try:
-                self.channel.send(StopFrame())
-            except OSError:
-                pass  # the process is ending
+            self.channel.post(StopFrame())
 
     def running(self) -> tuple[RunMark, MessageId] | None:
         """The running task."""
@@ -131,10 +128,7 @@ class WorkerChild:
         return mark, MessageId.of(lent.partition, lent.producer, lent.batch, mark.place)
 
     def cancel(self, numbers: Sequence[int]) -> None:
-        try:
-            self.channel.send(CancelFrame([str(MessageId(number)) for number in numbers]))
-        except OSError:
-            pass  # the process is ending
+        self.channel.post(CancelFrame([str(MessageId(number)) for number in numbers]))
 
     def close(self) -> None:
         self.channel.close()
@@ -210,6 +204,8 @@ class Supervisor:
             time.sleep(LOOK_S)
             self._receive()
             self._take_marks()
+            for child in self._children.values():
+                child.channel.flush()
             now = time.monotonic()
             if now >= self._stop_at and not self._stopping:
                 log.info("the limit of %.0f s of life is over", self._options.max_life_s)
@@ -247,11 +243,10 @@ class Supervisor:
             ready = self._selector.select(0)
             for key, _ in ready:
                 child = key.data
-                frames = child.channel.receive()
-                if frames is None:
-                    self._selector.unregister(child.channel)
-                for frame in frames or ():
+                for frame in child.channel.drain():
                     self._take(child, frame)
+                if child.channel.ended:
+                    self._selector.unregister(child.channel)
             if not ready:
                 return
 
@@ -362,9 +357,8 @@ class Supervisor:
         """A process has ended: takes the last frames, and returns the leases."""
         if self._children.pop(child.process.pid, None) is None:
             return
-        while child.channel.fileno() >= 0 and (frames := child.channel.receive()) is not None:
-            for frame in frames:
-                self._take(child, frame)
+        for frame in child.channel.drain():  # not to the end of the stream: see `ChildChannel`
+            self._take(child, frame)
         try:
             self._selector.unregister(child.channel)
         except KeyError:
