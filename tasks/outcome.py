@@ -160,11 +160,24 @@ def outcomes_in(data: bytes) -> dict[int, Outcome]:
 
 
 def task_error(error: BaseException, kind: str = TaskFailed.code, trace: str = "") -> TaskError:
-    """The stored form of an exception."""
+    """The stored form of an exception. Never raises: an exception of a task's code may have no
+    text, or one without an encoding, such as a file name with surrogates."""
     kind = error.code if isinstance(error, TaskFailed) else kind
+    try:
+        text = str(error)
+    except Exception as failure:
+        text = f"the text of the exception is unknown: its __str__ raised {type(failure).__name__}"
     return TaskError(
-        kind, type(error).__name__, str(error)[:TEXT_CHARS_MAX], trace[-TRACE_CHARS_MAX:]
+        kind,
+        _encodable(type(error).__name__),
+        _encodable(text[:TEXT_CHARS_MAX]),
+        _encodable(trace[-TRACE_CHARS_MAX:]),
     )
+
+
+def _encodable(text: str) -> str:
+    """The text; characters without an encoding in UTF-8 are escaped."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def any_value(value: Any) -> msgspec.Raw:

@@ -326,6 +326,15 @@ class TaskSettlement:
         return QueueCore(self._session, queue, BaseMessage)
 
 
+def log_unsettled(count: int, error: Exception) -> None:
+    """Ended tasks were not settled. Their loop must drop the leases, also after an error of this
+    program: a lease that is renewed for ever hides its tasks from all workers."""
+    if isinstance(error, WeftError):
+        log.warning("%d tasks come back later: %s", count, error.message)
+    else:
+        log.error("%d tasks come back when their leases end", count, exc_info=error)
+
+
 def name_of(run: TaskRun) -> str:
     return f"task {run.message.id} ({run.task.name if run.task else 'unreadable'})"
 
