@@ -37,12 +37,19 @@ def stopping(stop: Callable[[bool], None]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    came = 0
+    came = told = 0
+    telling = False
 
     def caught(number: int, frame: Any) -> None:
-        nonlocal came
+        """One `stop` after the other: a signal may interrupt another's, and `stop` takes locks."""
+        nonlocal came, told, telling
         came += 1
-        stop(came > 1)
+        while told < came and not telling:
+            telling, told = True, told + 1
+            try:
+                stop(told > 1)
+            finally:
+                telling = False
 
     outermost = not _in_forks.keys() & set(SIGNALS)
     before = {number: signal.signal(number, caught) for number in SIGNALS}
