@@ -374,10 +374,11 @@ class Supervisor:
             key = loss_key(self._app_name, task[1]) if task is not None else ""
             self._keeper.give_back(list(child.held), running, LOST_DELAY_MS, why, key)
         child.close()
-        if stopped or code in (0,) or self._idle or self._start_at == float("inf"):
+        if stopped or self._idle or self._start_at == float("inf"):
             return
-        self._deaths[cause] = self._deaths.get(cause, 0) + 1
-        log.warning("worker process %d ended with %s: %s", child.process.pid, ending(code), why)
+        if code != 0:  # a process that got a SIGTERM of its own ends with 0
+            self._deaths[cause] = self._deaths.get(cause, 0) + 1
+            log.warning("worker process %d ended with %s: %s", child.process.pid, ending(code), why)
         if time.monotonic() - child.started < YOUNG_S and not child.killed:
             self._start_at = time.monotonic() + self._pause_s
             self._pause_s = min(2 * self._pause_s, RESTART_S_MAX)
