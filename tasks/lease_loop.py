@@ -32,13 +32,7 @@ from weft.client.lease_ticket import give_back, nonce_of, tickets
 from weft.client.queue_core import QueueCore
 from weft.client.routing.session import ClientSession, pause_s
 from weft.client.transport.blocking_link import run
-from weft.errors import (
-    QueueNotFound,
-    TaskCancelled,
-    TaskTimedOut,
-    VersionMismatch,
-    WeftError,
-)
+from weft.errors import QueueNotFound, TaskCancelled, TaskTimedOut, VersionMismatch, WeftError
 
 from .app import App
 from .call import claim_key
@@ -50,10 +44,11 @@ from .pop_ahead import PopAhead
 from .run_column import RunColumn, columns_of
 from .run_marker import RunMarker
 from .settle_thread import SettleThread
-from .settlement import EndedPart, TaskSettlement, log_unsettled
+from .settlement import TaskSettlement, log_unsettled
 from .sites.worker_site import placements_of
 from .submission import create_queue
 from .task import START, AppTask
+from .task_commit import EndedPart
 from .task_context import ContextSlot, slot
 from .task_interrupts import Interruptible, TaskInterrupts
 from .worker_options import WorkerOptions

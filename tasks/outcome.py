@@ -112,10 +112,13 @@ def blocks_of(rows: Sequence[tuple[int, Outcome]]) -> list[tuple[int, bytes]]:
 
 
 def size_of(outcome: Outcome) -> int:
-    """The bytes of a result in its block."""
+    """About the bytes of an outcome in its block."""
     if isinstance(outcome, msgspec.Raw):
         return len(outcome)
-    return len(outcome.data) if isinstance(outcome, PickledResult) else 0
+    if isinstance(outcome, TaskError):
+        return sum(len(text.encode()) for text in (outcome.error, outcome.text, outcome.trace))
+    keys = sum(map(len, outcome.keys))
+    return keys + len(outcome.data) if isinstance(outcome, PickledResult) else keys
 
 
 def _block(rows: Sequence[tuple[int, Outcome]]) -> tuple[int, bytes]:

@@ -69,6 +69,11 @@ def give() -> datetime.datetime:
     return datetime.datetime(2026, 1, 1, tzinfo=Nowhere())
 
 
+@app.task
+def much(n: int, size: int) -> bytes:
+    return bytes(size)
+
+
 @app.task(attempts=2, backoff=lambda attempt: float("nan"))
 def retry() -> int:
     if tasks.current().attempt == 1:

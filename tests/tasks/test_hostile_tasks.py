@@ -19,17 +19,19 @@ import pytest
 
 import weft
 from tests.tasks import hostile
-from weft import tasks
+from weft import limits, tasks
+from weft.client.worker.signals import stopping
 from weft.ids import MessageId
 from weft.tasks import async_lease_loop
 from weft.tasks.cancellation import Marks
 from weft.tasks.child_channel import CancelFrame, ChildChannel, DropFrame, StopFrame
 from weft.tasks.execution import TaskRun, failed
 from weft.tasks.graph_inputs import GraphInputs
-from weft.tasks.outcome import task_error
+from weft.tasks.outcome import blocks_of, size_of, task_error
 from weft.tasks.run_column import RunColumn
 from weft.tasks.settlement import TaskSettlement
 from weft.tasks.signature import encode
+from weft.tasks.task_commit import BYTES_MAX, portions
 from weft.tasks.task_context import TaskEffects
 from weft.tasks.testing import WorkerProcess, thread_worker, worker_process
 from weft.testing import Cluster
@@ -106,6 +108,31 @@ def test_a_message_that_is_nested_too_deeply_is_no_task(worker: WorkerProcess) -
         nested = nested.pop()
 
 
+@pytest.mark.parametrize(("count", "size"), [(48, 600_000), (1_500, 16_000)])
+def test_results_that_are_too_many_for_a_transaction_are_several(
+    worker: WorkerProcess, count: int, size: int
+) -> None:
+    """The tasks came back again and again, and ended as lost."""
+    results = tasks.gather(hostile.much.map(range(count), size=size), timeout=TIMEOUT_S)
+    assert {len(each) for each in results} == {size}
+
+
+def test_failures_are_as_many_blocks_and_transactions_as_they_need() -> None:
+    error = task_error(ValueError("x" * 4_000), trace="y" * 16_000)
+    assert size_of(error) >= 20_000
+    blocks = blocks_of([(index, error) for index in range(1_000)])
+    assert max(len(data) for _, data in blocks) <= limits.TABLE_VALUE_BYTES_MAX
+    runs = []
+    for index in range(1_000):
+        run = TaskRun(SimpleNamespace(id=index))
+        run.outcome = error
+        runs.append(run)
+    parts = list(portions(runs, lambda run: ()))
+    assert [run for part in parts for run in part] == runs
+    sizes = [sum(size_of(error) for _ in part) for part in parts]
+    assert max(sizes) <= BYTES_MAX <= limits.COMMIT_BYTES_MAX / 2
+
+
 def test_a_backoff_that_fails_is_replaced_by_the_default(worker: WorkerProcess) -> None:
     assert hostile.retry.submit().result(TIMEOUT_S) == 2
 
@@ -140,6 +167,22 @@ def test_signals_act_as_usual_in_a_fork_of_any_worker() -> None:
     command = [sys.executable, "-c", program]
     found = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
     assert found.stdout.split() == [str(-signal.SIGTERM)]
+
+
+def test_a_signal_during_the_handler_of_another_one_waits_for_its_end() -> None:
+    """The handlers take locks: two signals at once could stop a worker from stopping."""
+    lock, told = threading.Lock(), list[bool]()
+
+    def stop(now: bool) -> None:
+        assert lock.acquire(timeout=5)
+        if not told:
+            signal.raise_signal(signal.SIGTERM)
+        told.append(now)
+        lock.release()
+
+    with stopping(stop):
+        signal.raise_signal(signal.SIGINT)
+    assert told == [False, True]
 
 
 def test_a_supervisor_never_waits_for_a_worker_process() -> None:
