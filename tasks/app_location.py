@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import sys
 import traceback
@@ -14,6 +15,8 @@ from weft.errors import InvalidArgument, UsageError
 from .app import App
 from .call import check_queue, queue_name
 
+log = logging.getLogger("weft.tasks")
+
 
 class AppLocation(NamedTuple):
     module: str
@@ -23,7 +26,8 @@ class AppLocation(NamedTuple):
     def parse(cls, text: str) -> AppLocation:
         """Reads MODULE:APP, or MODULE for an app with the name `app`."""
         module, _, attribute = text.partition(":")
-        if not module or not all(part.isidentifier() for part in module.split(".")):
+        parts = [*module.split("."), *([attribute] if attribute else [])]
+        if not all(part.isidentifier() for part in parts):
             raise InvalidArgument(
                 f"an app is named MODULE:APP, as in shop.tasks:app, not {text[:100]!r}"
             )
@@ -50,7 +54,10 @@ class AppLocation(NamedTuple):
 def queues_of(app: App, given: Sequence[str]) -> list[str]:
     """The full names of a worker's queues: the given ones, or the queues of all tasks."""
     if given:
-        return [queue_name(app.name, check_queue(app.name, queue)) for queue in given]
+        names = [queue_name(app.name, check_queue(app.name, queue)) for queue in given]
+        for name in sorted(set(names) - set(app.queues)):
+            log.warning("no task of the app %s is on the queue %s: is -q right?", app.name, name)
+        return names
     found = sorted({task.queue for task in app.tasks.values()})
     if not found:
         raise UsageError(
@@ -60,8 +67,15 @@ def queues_of(app: App, given: Sequence[str]) -> list[str]:
 
 
 def _reason(error: BaseException) -> str:
-    """The exception with its line."""
-    frames = traceback.extract_tb(error.__traceback__)
-    place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+    """The exception with its line in the code of the app."""
+    own = (__file__, importlib.__file__)
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename not in own and not frame.filename.startswith("<frozen ")
+    ]
+    place = f" (in the folder {os.getcwd()})"
+    if frames:
+        place = f" ({frames[-1].filename}, line {frames[-1].lineno})"
     text = str(error).splitlines()[0] if str(error) else "no message"
     return f"{type(error).__name__}: {text}{place}"

@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from contextvars import copy_context
 from functools import partial
 from typing import Any, Final
@@ -27,9 +28,10 @@ from weft.errors import QueueNotFound, WeftError
 from .app import App
 from .cancellation import Marks
 from .execution import TaskRun, execute_async, lost_error, prepared
-from .lease_loop import WAIT_MS, Keeper, claim
+from .lease_keeper import Keeper
+from .lease_loop import WAIT_MS, claim
 from .running_slots import RunningSlots
-from .settlement import TaskSettlement
+from .settlement import TaskSettlement, log_unsettled
 from .sites.worker_site import placements_of
 from .submission import create_queue
 from .task import START
@@ -73,6 +75,9 @@ class AsyncLeaseLoop:
         #: Cancelled tasks.
         self.marks = Marks()
         self._thread = ThreadPoolExecutor(1, "weft-sync-tasks")
+        self._sync = asyncio.Lock()
+        #: The running tasks are given back: nothing of them is settled.
+        self._given_back = False
         self._idle_since = time.monotonic()
 
     def stop(self) -> None:
@@ -151,10 +156,12 @@ class AsyncLeaseLoop:
             task.add_done_callback(self._over)
 
     def _over(self, task: asyncio.Task[None]) -> None:
-        self._tasks.pop(task, None)
+        message = self._tasks.pop(task, None)
         self._free += 1
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("a task was not run", exc_info=error)
+        if message is not None and task.cancelled():  # before its first step
+            one = prepared(message, self._app.tasks)
+            one.give_up(asyncio.CancelledError())
+            self._end(one)
         wake = asyncio.ensure_future(self._wake())
         wake.add_done_callback(lambda _: None)
 
@@ -163,25 +170,46 @@ class AsyncLeaseLoop:
             self._changed.notify_all()
 
     async def _one(self, message: AsyncMessage) -> None:
+        """Runs the task of a message. However it ends, the message is settled: a message that is
+        not would keep its lease as long as this process lives."""
         one = prepared(message, self._app.tasks)
-        if self.marks and message.id in self.marks:
+        try:
+            if self._is_cancelled(message):
+                one.cancel()
+            if one.ready and await self.settlement.inputs.ready(one) and await self._claimed(one):
+                await self._execute(one)
+        except asyncio.CancelledError as error:  # before the function, or after its end
+            one.give_up(error)
+        except Exception as error:
+            log.exception("task %s was not run: it is delivered again", message.id)
+            one.give_up(error)
+        self._end(one)
+
+    def _end(self, one: TaskRun) -> None:
+        if self._given_back:
+            return
+        if one.retry_ms >= 0 and self._is_cancelled(one.message):
+            one.retry_ms = -1
             one.cancel()
-        if one.ready and await self.settlement.inputs.ready(one) and await self._claimed(one):
-            here = ContextSlot(self._session.router.partitions)
-            slot.set(here)
+        self._ended.append(one)
+        self._ended_event.set()
+
+    def _is_cancelled(self, message: AsyncMessage) -> bool:
+        return bool(self.marks) and message.id in self.marks
+
+    async def _execute(self, one: TaskRun) -> None:
+        here = ContextSlot(self._session.router.partitions)
+        slot.set(here)
+        assert one.task is not None
+        # The time limit of a synchronous task does not count its wait for the thread.
+        async with nullcontext() if one.task.is_async else self._sync:
             began = time.monotonic()
-            assert one.task is not None
-            mark = self._mark(message) if one.task.is_async else -1
+            mark = self._mark(one.message) if one.task.is_async else -1
             try:
-                await execute_async(one, here, partial(self._call_sync, message))
+                await execute_async(one, here, partial(self._call_sync, one.message))
             finally:
                 self._slots.end(mark)
             self.settlement.busy_s += time.monotonic() - began
-            if self.marks and message.id in self.marks and one.retry_ms >= 0:
-                one.retry_ms = -1
-                one.cancel()
-        self._ended.append(one)
-        self._ended_event.set()
 
     async def _claimed(self, one: TaskRun) -> bool:
         task = one.task
@@ -223,8 +251,8 @@ class AsyncLeaseLoop:
                 runs, self._ended = self._ended[:_SETTLED_MAX], self._ended[_SETTLED_MAX:]
                 try:
                     await self.settlement.settle(runs)
-                except WeftError as error:
-                    log.warning("%d tasks come back later: %s", len(runs), error.message)
+                except Exception as error:
+                    log_unsettled(len(runs), error)
                 self._drop([run.message for run in runs])
             if self._stopping.is_set() and not self._tasks:
                 return
@@ -239,6 +267,7 @@ class AsyncLeaseLoop:
 
     async def give_back_all(self) -> None:
         """The grace is over: cancels the running tasks and returns the messages, uncounted."""
+        self._given_back = True
         left = dict(self._tasks)
         for task in left:
             task.cancel()

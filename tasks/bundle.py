@@ -86,6 +86,9 @@ class Bundle:
                     self._push(queue, gathered)
                 except WeftError as error:  # the calls for other queues go on
                     failure = self._error = error
+                except BaseException as error:  # Ctrl-C: no future may wait for a lost push
+                    self._error = error
+                    raise
             if failure is not None:
                 raise failure
 

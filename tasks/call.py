@@ -80,7 +80,7 @@ def decode_call(body: bytes) -> TaskCall:
     """Returns the call; raises InvalidArgument for a message without a task."""
     try:
         return _decoder.decode(body)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise InvalidArgument(f"the message is no task: {error}") from None
 
 

@@ -121,10 +121,13 @@ class Marks:
     def __init__(self) -> None:
         #: Only this class changes them.
         self.numbers: dict[int, None] = {}
+        #: All marks ever added: a reader sees by it that there are new ones.
+        self.added = 0
 
     def add(self, numbers: Iterable[int]) -> None:
         for number in numbers:
             self.numbers[number] = None
+            self.added += 1
             if len(self.numbers) > MARKS_MAX:
                 del self.numbers[next(iter(self.numbers))]
 

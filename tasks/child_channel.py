@@ -2,6 +2,9 @@
 
 A frame is its length in four bytes and one msgpack value. A worker process sends the leases in
 use; the end of the stream is the end of the other process.
+
+The supervisor never waits for a worker process, which may hold the interpreter's lock, and whose
+end of the pair a forked process may keep open: it uses `post`, `flush` and `drain`.
 """
 
 from __future__ import annotations
@@ -86,6 +89,9 @@ class ChildChannel:
         self._socket = sock
         self._lock = threading.Lock()
         self._received = bytearray()
+        self._unsent = bytearray()
+        #: The other process has closed its end.
+        self.ended = False
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -95,6 +101,35 @@ class ChildChannel:
         data = _encode(frame)
         with self._lock:
             self._socket.sendall(_LENGTH.pack(len(data)) + data)
+
+    def post(self, frame: AnyFrame) -> None:
+        """Sends the frame without a wait: what the socket does not take, a later `flush` sends."""
+        data = _encode(frame)
+        self._unsent += _LENGTH.pack(len(data)) + data
+        self.flush()
+
+    def flush(self) -> None:
+        """Sends what the socket takes; nothing if the other process has ended."""
+        try:
+            while self._unsent:
+                del self._unsent[: self._socket.send(self._unsent, socket.MSG_DONTWAIT)]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._unsent.clear()
+
+    def drain(self) -> list[AnyFrame]:
+        """All complete frames that have arrived, without a wait; sets `ended` at the end of the
+        stream."""
+        try:
+            while data := self._socket.recv(1 << 16, socket.MSG_DONTWAIT):
+                self._received += data
+            self.ended = True
+        except BlockingIOError:
+            pass
+        except ConnectionError:
+            self.ended = True
+        return list(self._frames())
 
     def receive(self) -> list[AnyFrame] | None:
         """Waits for data and returns the complete frames; None at the end of the stream."""

@@ -21,6 +21,7 @@ from typing import Final
 import msgspec
 
 from weft.client.transport.blocking_link import run
+from weft.client.worker.signals import restore_in_forks
 from weft.errors import UsageError, WeftError
 from weft.ids import MessageId
 
@@ -85,13 +86,13 @@ class ChildWorker:
             app = self._setup.app.load()
             app.pickle_allowed = self._setup.options.allow_pickle
             queues = queues_of(app, self._setup.options.queues)
+            # Else the supervisor would not see the end of this process as long as a fork lives.
+            os.register_at_fork(after_in_child=self._channel.close)
             threading.Thread(target=self._listen, name="weft-stop", daemon=True).start()
             threading.Thread(target=self._report, name="weft-counts", daemon=True).start()
             self._work(app, queues)
         except WeftError as error:
             return self._fail(error.message)
-        except ValueError as error:
-            return self._fail(str(error))
         if self._stop_requested.is_set():
             return 0
         self._channel.send(IdleFrame())
@@ -191,6 +192,8 @@ def main(text: str) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     child = ChildWorker(setup)
     signal.signal(signal.SIGTERM, lambda number, frame: child.stop())
+    restore_in_forks(dict.fromkeys((signal.SIGTERM, signal.SIGALRM, signal.SIGUSR1)))
+    restore_in_forks({signal.SIGINT: signal.default_int_handler})
     try:
         return child.run()
     except (BrokenPipeError, ConnectionError):

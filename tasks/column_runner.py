@@ -49,7 +49,8 @@ class ColumnRunner:
         function, arguments, first = column.function, column.arguments, column.first
         lease, here, ended = column.lease, self._slot, column.ended
         interrupts, take, mark = self._interrupts, self._waiting.popleft, self._marker.next
-        cancelled, stopping, clock = interrupts.marks.numbers, self._stopping.is_set, time.monotonic
+        marks, stopping, clock = interrupts.marks, self._stopping.is_set, time.monotonic
+        seen = column.marks_seen
         begun_at = message._index
         self._marker.begin(lease.lent.nonce, begun_at, clock())
         here.make = column.context
@@ -75,7 +76,7 @@ class ColumnRunner:
                         ended.append((index, data))
                     else:
                         self._leave(column, message, None, value)
-            if now > until or cancelled or stopping():
+            if now > until or marks.added != seen or stopping():
                 break
             try:
                 message = take()

@@ -12,6 +12,7 @@ import msgspec
 from weft.errors import (
     InvalidArgument,
     TaskCancelled,
+    TaskFailed,
     TaskTimedOut,
     TooLarge,
     UpstreamFailed,
@@ -166,8 +167,8 @@ async def execute_async(
 
 
 def _unpacked(run: TaskRun) -> tuple[Sequence[Any], dict[str, Any]] | None:
-    """The arguments; None if the arguments do not match the signature, at every attempt, or if
-    they are pickled and this worker does not unpickle."""
+    """The arguments; None if the arguments do not match the signature, at every attempt, if they
+    are pickled and this worker does not unpickle, or if code of an argument's class failed."""
     assert run.task is not None
     assert run.call is not None
     try:
@@ -176,7 +177,11 @@ def _unpacked(run: TaskRun) -> tuple[Sequence[Any], dict[str, Any]] | None:
         return decode_arguments(run.task, run.call)
     except UsageError as error:
         run.outcome = task_error(error)
-        return None
+    except TaskFailed:  # an interrupt
+        raise
+    except Exception as error:
+        failed(run, error)
+    return None
 
 
 def _limit_of(task: AppTask[Any, Any]) -> float | None:
@@ -209,7 +214,9 @@ def succeeded(run: TaskRun, value: Any, context: TaskContext | None) -> None:
         return
     try:
         data = encode(value)
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+    except TaskFailed:  # an interrupt
+        raise
+    except Exception as error:  # also of the code of the value's class
         _succeeded_pickled(run, value, str(error), context)
         return
     if len(data) > RESULT_BYTES_MAX:
@@ -249,5 +256,14 @@ def failed(run: TaskRun, error: BaseException) -> None:
     attempt = run.message.deliveries
     if attempt < task.options.attempts_max and not isinstance(error, TaskCancelled):
         run.retry_ms = task.options.retry_ms(attempt)
-    trace = "".join(traceback.format_exception(error)) if error.__traceback__ else ""
-    run.outcome = task_error(error, trace=trace)
+    run.effects = None  # an interrupt may come after the function's return
+    run.outcome = task_error(error, trace=_trace_of(error))
+
+
+def _trace_of(error: BaseException) -> str:
+    if error.__traceback__ is None:
+        return ""
+    try:
+        return "".join(traceback.format_exception(error))
+    except Exception:  # of the exception's own code
+        return "".join(traceback.format_tb(error.__traceback__))

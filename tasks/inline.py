@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Collection
+from collections.abc import Collection, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -13,7 +15,7 @@ from weft.errors import TaskFailed
 from weft.ids import MessageId
 
 from .execution import TaskRun, execute, execute_async, prepared
-from .future import Future
+from .future import AsyncFuture, Future
 from .outcome import Outcome, PickledResult, TaskError
 from .pickled_result import unpickle_result
 from .signature import plain_result
@@ -94,6 +96,11 @@ class InlineRunner:
         results: Any = InlineResults(outcome, number, task and task.signature.result, self._app)
         return Future(self._app, results, number)
 
+    async def run_async(self, body: bytes) -> AsyncFuture:
+        """`run` for an event loop, which goes on meanwhile."""
+        future = await asyncio.to_thread(self.run, body)
+        return AsyncFuture(self._app, future._batch, future._number)
+
     def _attempts(self, message: InlineMessage) -> tuple[Outcome, Any]:
         while True:
             run = prepared(message, self._app.tasks)
@@ -112,7 +119,7 @@ class InlineRunner:
         token = slot.set(here)
         try:
             if run.task is not None and run.task.is_async:
-                asyncio.run(execute_async(run, here, asyncio.to_thread))
+                _run_coroutine(execute_async(run, here, asyncio.to_thread))
             else:
                 execute(run, here)
         finally:
@@ -128,3 +135,14 @@ class InlineRunner:
                 self.run(push.body)
             else:
                 self.pushed.append(push)
+
+
+def _run_coroutine(work: Coroutine[Any, Any, None]) -> None:
+    """Runs the coroutine to its end; in a thread if an event loop runs in this one."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        asyncio.run(work)
+        return
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(copy_context().run, asyncio.run, work).result()

@@ -12,7 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from weft.client.kv_core import KvCore
 from weft.client.lease_ticket import LeaseTicket, TicketDesk
@@ -29,6 +29,14 @@ _PAUSE_S_MIN: Final = 0.05
 LOSS_TTL_MS: Final = 3600 * 1000
 #: The thread looks once a second by itself; a shorter lease wakes the thread.
 _SHORT_LEASE_MS: Final = 6_000
+
+
+class Keeper(Protocol):
+    """Renews the leases of a loop: a `LeaseKeeper` here, or the supervisor."""
+
+    def hold(self, held: Sequence[LeaseTicket]) -> None: ...
+
+    def drop(self, nonces: Sequence[int]) -> None: ...
 
 
 class RunningTask(NamedTuple):

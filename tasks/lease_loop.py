@@ -23,36 +23,32 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from weft.client.consumer.lease import ClientLease
 from weft.client.consumer.message import BaseMessage
 from weft.client.kv_core import KvCore
-from weft.client.lease_ticket import LeaseTicket, give_back, nonce_of, tickets
+from weft.client.lease_ticket import give_back, nonce_of, tickets
 from weft.client.queue_core import QueueCore
 from weft.client.routing.session import ClientSession, pause_s
 from weft.client.transport.blocking_link import run
-from weft.errors import (
-    QueueNotFound,
-    TaskCancelled,
-    TaskTimedOut,
-    VersionMismatch,
-    WeftError,
-)
+from weft.errors import QueueNotFound, TaskCancelled, TaskTimedOut, VersionMismatch, WeftError
 
 from .app import App
 from .call import claim_key
 from .column_runner import ColumnRunner
 from .execution import TaskRun, execute, failed, lost_error, prepared
 from .graph_ends import links_of
+from .lease_keeper import Keeper
 from .pop_ahead import PopAhead
 from .run_column import RunColumn, columns_of
 from .run_marker import RunMarker
 from .settle_thread import SettleThread
-from .settlement import EndedPart, TaskSettlement
+from .settlement import TaskSettlement, log_unsettled
 from .sites.worker_site import placements_of
 from .submission import create_queue
 from .task import START, AppTask
+from .task_commit import EndedPart
 from .task_context import ContextSlot, slot
 from .task_interrupts import Interruptible, TaskInterrupts
 from .worker_options import WorkerOptions
@@ -79,14 +75,6 @@ WAIT_MS: Final = 500
 WAIT_MS_OF_MANY: Final = 50
 #: A claim must outlive every delivery of its task.
 CLAIM_TTL_MS: Final = 30 * 24 * 3600 * 1000
-
-
-class Keeper(Protocol):
-    """Renews the leases of this loop: a thread here, or the supervisor."""
-
-    def hold(self, held: Sequence[LeaseTicket]) -> None: ...
-
-    def drop(self, nonces: Sequence[int]) -> None: ...
 
 
 async def claim(session: ClientSession, app: str, run_: TaskRun) -> bool:
@@ -248,7 +236,7 @@ class LeaseLoop:
                 self._settle_soon()
                 settled = now
             column = columns.get(message._lease)
-            if column is not None and not self.marks.numbers:
+            if column is not None and not column.has_cancelled(self.marks):
                 until = min(began + HOARD_S, settled + BUDGET_S)
                 count += self._runner.run(column, message, until)
                 continue
@@ -339,9 +327,8 @@ class LeaseLoop:
                 return
             try:
                 run(self.settlement.settle(runs, parts))
-            except WeftError as error:
-                count = len(runs) + sum(len(part.rows) for part in parts)
-                log.warning("%d tasks come back later: %s", count, error.message)
+            except Exception as error:
+                log_unsettled(len(runs) + sum(len(part.rows) for part in parts), error)
             settled = Counter(nonce_of(one.message) for one in runs)
             for part in parts:
                 settled[part.lease.lent.nonce] += len(part.rows)
@@ -381,7 +368,15 @@ class LeaseLoop:
         if messages:
             self._drop(Counter(map(nonce_of, messages)))
 
-    # --- the other thread ---
+    # --- other threads ---
+
+    def abandon(self) -> None:
+        """The grace is over: returns the running task, uncounted. Its commit changes nothing."""
+        self.settle()
+        self._give_back()
+        self._return(self._ahead.expire(time.monotonic()))
+        if (current := self.current) is not None:
+            self._return([current[0].message])
 
     def _watch(self, over: threading.Event) -> None:
         while not over.wait(POLL_S):

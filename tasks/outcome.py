@@ -112,10 +112,13 @@ def blocks_of(rows: Sequence[tuple[int, Outcome]]) -> list[tuple[int, bytes]]:
 
 
 def size_of(outcome: Outcome) -> int:
-    """The bytes of a result in its block."""
+    """About the bytes of an outcome in its block."""
     if isinstance(outcome, msgspec.Raw):
         return len(outcome)
-    return len(outcome.data) if isinstance(outcome, PickledResult) else 0
+    if isinstance(outcome, TaskError):
+        return sum(len(text.encode()) for text in (outcome.error, outcome.text, outcome.trace))
+    keys = sum(map(len, outcome.keys))
+    return keys + len(outcome.data) if isinstance(outcome, PickledResult) else keys
 
 
 def _block(rows: Sequence[tuple[int, Outcome]]) -> tuple[int, bytes]:
@@ -160,8 +163,21 @@ def outcomes_in(data: bytes) -> dict[int, Outcome]:
 
 
 def task_error(error: BaseException, kind: str = TaskFailed.code, trace: str = "") -> TaskError:
-    """The stored form of an exception."""
+    """The stored form of an exception. Never raises: an exception of a task's code may have no
+    text, or one without an encoding, such as a file name with surrogates."""
     kind = error.code if isinstance(error, TaskFailed) else kind
+    try:
+        text = str(error)
+    except Exception as failure:
+        text = f"the text of the exception is unknown: its __str__ raised {type(failure).__name__}"
     return TaskError(
-        kind, type(error).__name__, str(error)[:TEXT_CHARS_MAX], trace[-TRACE_CHARS_MAX:]
+        kind,
+        _encodable(type(error).__name__),
+        _encodable(text[:TEXT_CHARS_MAX]),
+        _encodable(trace[-TRACE_CHARS_MAX:]),
     )
+
+
+def _encodable(text: str) -> str:
+    """The text; characters without an encoding in UTF-8 are escaped."""
+    return text.encode("utf-8", "backslashreplace").decode()

@@ -16,13 +16,13 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final
 
-import msgspec
-
 from weft.client.consumer.lease import ClientLease
 from weft.client.consumer.message import BaseMessage
 from weft.errors import InvalidArgument
+from weft.ids import MessageId
 
 from .call import decode_call
+from .cancellation import Marks
 from .task import START, AppTask
 from .task_context import TaskContext
 
@@ -38,7 +38,10 @@ _lease_of = attrgetter("_lease")
 
 
 class RunColumn:
-    __slots__ = ("arguments", "ended", "first", "function", "lease", "message", "task")
+    __slots__ = (
+        "_marked", "arguments", "ended", "first", "function", "lease", "marks_seen", "message",
+        "task",
+    )  # fmt: skip
 
     def __init__(
         self, task: AppTask[Any, Any], lease: ClientLease, first: int, arguments: list[Any]
@@ -52,6 +55,19 @@ class RunColumn:
         #: The running call.
         self.message: BaseMessage | None = None
         self.ended: list[ColumnEnd] = []
+        #: The count of marks at the last look for a cancelled call.
+        self.marks_seen = 0
+        self._marked = False
+
+    def has_cancelled(self, marks: Marks) -> bool:
+        """True if a call of the column is among the cancelled tasks: each is looked at alone then.
+        Marks live for a day, so those of other tasks must not cost the column."""
+        if self.marks_seen != marks.added:
+            self.marks_seen = marks.added
+            lent, numbers = self.lease.lent, marks.numbers
+            first = MessageId.of(lent.partition, lent.producer, lent.batch, self.first)
+            self._marked = any(map(numbers.__contains__, range(first, first + len(self.arguments))))
+        return self._marked
 
     def take(self) -> list[ColumnEnd]:
         """Removes and returns the ends so far."""
@@ -97,7 +113,7 @@ def _column_of(
         return None
     try:
         arguments = task.signature.unpack_column([message.body for message in messages])
-    except msgspec.DecodeError:
+    except Exception:  # also of the code of an argument's class
         return None  # one call differs: each is looked at alone
     return None if arguments is None else RunColumn(task, lease, first, arguments)
 

@@ -15,9 +15,8 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from weft.client.consumer.lease import Claim, ClientLease
 from weft.client.consumer.message import BaseMessage
 from weft.client.key_group import KeyGroup
 from weft.client.kv_core import KvCore
@@ -39,12 +38,19 @@ from .heartbeat import PlacementCounts, TaskCounts
 from .large_result import store_large
 from .loss_reason import explain_losses
 from .outcome import LargeResult, PickledResult, TaskError, task_error
-from .run_column import ColumnEnd
 from .signature import encode
 from .sites.placement import Placement
 from .submission import create_queue
 from .task import NONE, AppTask
-from .task_commit import ColumnCommit, TaskCommit, commit_columns, commit_tasks, portions
+from .task_commit import (
+    EndedPart,
+    TaskCommit,
+    column_commits,
+    column_writes,
+    commit_columns,
+    commit_tasks,
+    portions,
+)
 from .task_context import EffectPush, EffectWrite
 from .task_trace import end_spans
 
@@ -58,18 +64,6 @@ _PAUSE_STEP_MS: Final = 100
 #: Written together for tasks with once="none".
 _WRITE_KEYS: Final = 1_000
 _WRITE_BYTES: Final = 4 << 20
-
-
-class EndedPart(NamedTuple):
-    """Ended calls of one column: a task without failures, effects and large results."""
-
-    task: AppTask[Any, Any]
-    lease: ClientLease
-    rows: list[ColumnEnd]
-
-    @property
-    def claim(self) -> Claim:
-        return Claim(self.lease, [index for index, _ in self.rows])
 
 
 class TaskSettlement:
@@ -122,9 +116,12 @@ class TaskSettlement:
 
     async def _end_parts(self, parts: Sequence[EndedPart]) -> None:
         promised = [part for part in parts if part.task.options.once != NONE]
-        commits = [ColumnCommit(part.claim, self._blocks_of(part)) for part in promised]
+        found = [
+            each for part in promised for each in column_commits(self._session, self._app, part)
+        ]
+        commits = [commit for _, commit in found]
         ends = await commit_columns(self._session, self._numbers, commits) if commits else []
-        for part, error in zip(promised, ends, strict=True):
+        for (part, _), error in zip(found, ends, strict=True):
             self._count_part(part, error)
         if len(promised) < len(parts):
             for part in parts:
@@ -135,21 +132,12 @@ class TaskSettlement:
         """Results, then acks: a crash in between runs the tasks again."""
         error: WeftError | None = None
         try:
-            for block in self._blocks_of(part):
+            for block in column_writes(self._session, self._app, part):
                 await KvCore(self._session).insert(block.key, block.value, ttl_ms=block.ttl_ms)
             await self._core(part.lease.queue).ack_claims([part.claim])
         except WeftError as failure:
             error = failure
         self._count_part(part, error)
-
-    def _blocks_of(self, part: EndedPart) -> list[EffectWrite]:
-        lent, ttl_ms = part.lease.lent, part.task.options.ttl_ms
-        first = MessageId.of(lent.partition, lent.producer, lent.batch, 0)
-        group = KeyGroup(self._session, result_prefix(self._app, first), first.partition)
-        return [
-            EffectWrite(group.key(f"{index:x}"), data, ttl_ms)
-            for index, data in outcomes.column_blocks(part.rows)
-        ]
 
     def _count_part(self, part: EndedPart, error: WeftError | None) -> None:
         count = len(part.rows)
@@ -327,6 +315,15 @@ class TaskSettlement:
 
     def _core(self, queue: str) -> QueueCore[BaseMessage]:
         return QueueCore(self._session, queue, BaseMessage)
+
+
+def log_unsettled(count: int, error: Exception) -> None:
+    """Ended tasks were not settled. Their loop must drop the leases, also after an error of this
+    program: a lease that is renewed for ever hides its tasks from all workers."""
+    if isinstance(error, WeftError):
+        log.warning("%d tasks come back later: %s", count, error.message)
+    else:
+        log.error("%d tasks come back when their leases end", count, exc_info=error)
 
 
 def name_of(run: TaskRun) -> str:

@@ -26,6 +26,8 @@ _BODY_OF_THREE: Final = b"\x93"
 RESULT: Final = "return"
 #: Values that msgpack carries without a change of their class.
 _SCALARS: Final = frozenset({type(None), bool, int, float, str, bytes})
+#: Errors of values without an encoding; the last one of values that are nested too deeply.
+_UNENCODABLE: Final = (TypeError, ValueError, OverflowError, RecursionError)
 _NoKeywords = typing.Annotated[dict[str, msgspec.Raw], msgspec.Meta(max_length=0)]
 #: First bytes of a msgpack array of up to 15 elements, and of one with a length of 16 bits.
 _FIXARRAY, _FIXARRAY_END, _ARRAY16 = 0x90, 0x9F, 0xDC
@@ -161,7 +163,7 @@ class TaskSignature:
         """Encodes first arguments, each between `head` and `tail`. Raises InvalidArgument."""
         try:
             column = [head + encode(value) + tail for value in values]
-        except (TypeError, ValueError, OverflowError):
+        except _UNENCODABLE:
             for position, value in enumerate(values):
                 self._encode(value, [value], f"item {position}")
             raise
@@ -181,11 +183,11 @@ class TaskSignature:
     def _encode(self, value: Any, parts: Iterable[Any], what: str = "an argument") -> bytes:
         try:
             return encode(value)
-        except (TypeError, ValueError, OverflowError) as error:
+        except _UNENCODABLE as error:
             for part in parts:
                 try:
                     encode(part)
-                except (TypeError, ValueError, OverflowError):
+                except _UNENCODABLE:
                     what = f"{what} ({type(part).__name__})"
                     break
             raise InvalidArgument(
@@ -205,7 +207,7 @@ class TaskSignature:
         decoder = self._arrays.get(count) or self._array(count)
         try:
             args = decoder.decode(data)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             place = _ELEMENT.search(str(error))
             name = self.name_of(int(place.group(1))) if place else "?"
             raise InvalidArgument(f"task {self.name}, argument {name!r}: {error}") from None
@@ -263,7 +265,7 @@ class TaskSignature:
             decoder = self._keywords[name] = msgspec.msgpack.Decoder(wanted)
         try:
             return decoder.decode(raw)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise InvalidArgument(f"task {self.name}, argument {name!r}: {error}") from None
 
     def name_of(self, slot: int | str) -> str:

@@ -114,10 +114,7 @@ class WorkerChild:
     def stop(self) -> None:
         if not self.stopped:
             self.stopped = True
-            try:
-                self.channel.send(StopFrame())
-            except OSError:
-                pass  # the process is ending
+            self.channel.post(StopFrame())
 
     def running(self) -> tuple[RunMark, MessageId] | None:
         """The running task."""
@@ -140,10 +137,7 @@ class WorkerChild:
         return MessageId.of(lent.partition, lent.producer, lent.batch, task.place)
 
     def cancel(self, numbers: Sequence[int]) -> None:
-        try:
-            self.channel.send(CancelFrame([str(MessageId(number)) for number in numbers]))
-        except OSError:
-            pass  # the process is ending
+        self.channel.post(CancelFrame([str(MessageId(number)) for number in numbers]))
 
     def close(self) -> None:
         self.channel.close()
@@ -220,6 +214,8 @@ class Supervisor:
             time.sleep(POLL_S)
             self._receive()
             self._take_marks()
+            for child in self._children.values():
+                child.channel.flush()
             now = time.monotonic()
             if now >= self._stop_at and not self._stopping:
                 log.info("the limit of %.0f s of life is over", self._options.max_life_s)
@@ -257,11 +253,10 @@ class Supervisor:
             ready = self._selector.select(0)
             for key, _ in ready:
                 child = key.data
-                frames = child.channel.receive()
-                if frames is None:
-                    self._selector.unregister(child.channel)
-                for frame in frames or ():
+                for frame in child.channel.drain():
                     self._take(child, frame)
+                if child.channel.ended:
+                    self._selector.unregister(child.channel)
             if not ready:
                 return
 
@@ -372,9 +367,8 @@ class Supervisor:
         """A process has ended: takes the last frames, and returns the leases."""
         if self._children.pop(child.process.pid, None) is None:
             return
-        while child.channel.fileno() >= 0 and (frames := child.channel.receive()) is not None:
-            for frame in frames:
-                self._take(child, frame)
+        for frame in child.channel.drain():  # not to the end of the stream: see `ChildChannel`
+            self._take(child, frame)
         try:
             self._selector.unregister(child.channel)
         except KeyError:
@@ -389,10 +383,11 @@ class Supervisor:
             keys = [loss_key(self._app_name, number) for number in numbers]
             self._keeper.give_back(list(child.held), begun, LOST_DELAY_MS, why, keys)
         child.close()
-        if stopped or code in (0,) or self._idle or self._start_at == float("inf"):
+        if stopped or self._idle or self._start_at == float("inf"):
             return
-        self._deaths[cause] = self._deaths.get(cause, 0) + 1
-        log.warning("worker process %d ended with %s: %s", child.process.pid, ending(code), why)
+        if code != 0:  # a process that got a SIGTERM of its own ends with 0
+            self._deaths[cause] = self._deaths.get(cause, 0) + 1
+            log.warning("worker process %d ended with %s: %s", child.process.pid, ending(code), why)
         if time.monotonic() - child.started < YOUNG_S and not child.killed:
             self._start_at = time.monotonic() + self._pause_s
             self._pause_s = min(2 * self._pause_s, RESTART_S_MAX)

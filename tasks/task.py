@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import datetime
 import inspect
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar
 
+from weft import limits
 from weft.client import arguments
 from weft.client.transport.blocking_link import run
 from weft.client.worker.retry_policy import ATTEMPTS_MAX, Backoff, expo
@@ -35,6 +37,9 @@ EFFECTS, START, NONE = "effects", "start", "none"
 PROMISES: Final = (EFFECTS, START, NONE)
 RESULT_TTL_S_MAX: Final = 366 * 24 * 3600
 TIME_LIMIT_S_MIN: Final = 0.01
+_backoff: Final = expo(1, 60)
+
+log = logging.getLogger("weft.tasks")
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,7 @@ class TaskOptions:
 
     queue: str = "default"
     attempts: int | None = None
-    backoff: Backoff = field(default_factory=lambda: expo(1, 60))
+    backoff: Backoff = field(default_factory=lambda: _backoff)
     time_limit: float | None = None
     soft_time_limit: float | None = None
     once: str = EFFECTS
@@ -80,8 +85,13 @@ class TaskOptions:
         return int(self.result_ttl * 1000)
 
     def retry_ms(self, attempt: int) -> int:
-        """The pause after a failed attempt."""
-        return max(0, int(self.backoff(attempt) * 1000))
+        """The pause after a failed attempt; the default one if the task's own function fails."""
+        try:
+            pause = int(self.backoff(attempt) * 1000)
+        except Exception as error:
+            log.warning("the backoff of a task failed after attempt %d: %r", attempt, error)
+            pause = int(_backoff(attempt) * 1000)
+        return max(0, min(pause, limits.DELAY_MS_MAX))
 
 
 class AppTask(Generic[P, R]):
@@ -273,6 +283,8 @@ class AsyncSubmitter:
         """Submits one call; see `AppTask.submit`."""
         task, app = self._task, self._task.app
         body = task.body(args, kwargs, self._options)
+        if app.inline_runner is not None:
+            return await app.inline_runner.run_async(body)
         session = await app.aio_session()
         number = await push_call(session, task.queue, body, self._options)
         batch = app.results(number, task.signature.result, session)
@@ -282,6 +294,8 @@ class AsyncSubmitter:
         """Submits a call for each value; see `AppTask.map`."""
         task, app = self._task, self._task.app
         bodies = task.bodies(values, kwargs, self._options)
+        if app.inline_runner is not None:
+            return [await app.inline_runner.run_async(body) for body in bodies]
         session = await app.aio_session()
         stored = await push_calls(session, task.queue, bodies, self._options)
         return futures_of(AsyncFuture, app, stored, task.signature.result, session)

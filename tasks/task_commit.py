@@ -12,18 +12,23 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from weft import limits
-from weft.client.consumer.lease import Claim
+from weft.client.consumer.lease import Claim, ClientLease
+from weft.client.key_group import KeyGroup
 from weft.client.routing.session import ClientSession
 from weft.client.transaction.async_transaction import AsyncTransaction
 from weft.client.transaction.home_numbers import HomeNumbers
 from weft.client.transaction.pipeline import commit_all
 from weft.errors import Busy, TooLarge, Unavailable, WeftError
+from weft.ids import MessageId
 
+from .call import result_prefix
 from .execution import TaskRun
 from .graph_ends import add_graph_effects, children_of, links_of
 from .graph_links import CHILD_BATCHES_MAX
 from .graph_record import chunks_of
-from .outcome import task_error
+from .outcome import column_blocks, size_of, task_error
+from .run_column import ColumnEnd
+from .task import AppTask
 from .task_context import EffectPush, EffectWrite
 
 #: Room in a transaction for the result blocks of its tasks, beside their effects.
@@ -53,7 +58,7 @@ class ColumnCommit(NamedTuple):
 
 
 class _Size(NamedTuple):
-    """What the effects of a task take of the limits of a transaction."""
+    """What the effects and results of tasks take of the limits of a transaction."""
 
     pushes: int
     writes: int
@@ -81,18 +86,64 @@ class _Size(NamedTuple):
         return self.pushes <= PUSHES_MAX and self.writes <= WRITES_MAX and self.bytes <= BYTES_MAX
 
 
+_NOTHING: Final = _Size(0, 0, 0)
+
+
+class EndedPart(NamedTuple):
+    """Ended calls of one column: a task without failures, effects and large results."""
+
+    task: AppTask[Any, Any]
+    lease: ClientLease
+    rows: list[ColumnEnd]
+
+    @property
+    def claim(self) -> Claim:
+        return Claim(self.lease, [index for index, _ in self.rows])
+
+
+def column_writes(session: ClientSession, app: str, part: EndedPart) -> list[EffectWrite]:
+    """The results of the part, in blocks."""
+    lent, ttl_ms = part.lease.lent, part.task.options.ttl_ms
+    first = MessageId.of(lent.partition, lent.producer, lent.batch, 0)
+    group = KeyGroup(session, result_prefix(app, first), first.partition)
+    return [
+        EffectWrite(group.key(f"{index:x}"), data, ttl_ms)
+        for index, data in column_blocks(part.rows)
+    ]
+
+
+def column_commits(
+    session: ClientSession, app: str, part: EndedPart
+) -> Iterator[tuple[EndedPart, ColumnCommit]]:
+    """The commits of a part, which is halved until the results of each fit into a transaction."""
+    writes = column_writes(session, app, part)
+    if len(writes) == 1 or sum(len(each.value) for each in writes) <= BYTES_MAX:
+        yield part, ColumnCommit(part.claim, writes)
+        return
+    half = len(part.rows) // 2
+    yield from column_commits(session, app, part._replace(rows=part.rows[:half]))
+    yield from column_commits(session, app, part._replace(rows=part.rows[half:]))
+
+
 def portions(runs: Sequence[TaskRun], pushes_of: Any) -> Iterator[list[TaskRun]]:
     """Splits runs by the limits of a transaction, which writes a key once.
 
-    A task with too many effects fails, without effects.
+    A task with too many effects fails, without effects. Results count, too: they are up to 1 MiB
+    each, and a failure has up to 20,000 characters.
     """
     part: list[TaskRun] = []
-    used, children = _Size(0, 0, 0), 0
+    used, children = _NOTHING, 0
     keys: set[str] = set()
     for run in runs:
+        assert run.outcome is not None
+        result = _Size(0, 0, size_of(run.outcome))
         plain = run.effects is None and not (run.call and run.call.options.reply_to)
         if plain and links_of(run) is None:
+            if part and not used.plus(result).fits:
+                yield part
+                part, used, keys, children = [], _NOTHING, set(), 0
             part.append(run)
+            used = used.plus(result)
             continue
         own = _Size.of(run, list(pushes_of(run)))
         written = run.effects.writes if run.effects else []
@@ -107,13 +158,14 @@ def portions(runs: Sequence[TaskRun], pushes_of: Any) -> Iterator[list[TaskRun]]
             )
             part.append(run)
             continue
+        own = own.plus(result)
         if part and (
             not used.plus(own).fits
             or any(each.key in keys for each in written)
             or children + children_of(run) > CHILD_BATCHES_MAX
         ):
             yield part
-            part, used, keys, children = [], _Size(0, 0, 0), set(), 0
+            part, used, keys, children = [], _NOTHING, set(), 0
         part.append(run)
         used = used.plus(own)
         children += children_of(run)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import threading
 import time
 from collections.abc import Sequence
+from typing import Final
 
 from weft.client.sync_client import connect
 from weft.client.transport.blocking_link import run
 from weft.client.worker.signals import stopping
-from weft.errors import InvalidArgument, WeftError
+from weft.errors import InvalidArgument
 
 from .app import App
 from .app_location import AppLocation, queues_of
@@ -29,6 +31,9 @@ from .worker_options import PROCESSES, WorkerOptions
 from .worker_services import WorkerServices
 
 log = logging.getLogger("weft.tasks")
+
+#: How often a worker looks for the end of its loops and of the grace.
+_LOOK_S: Final = 0.2
 
 
 def run_worker(
@@ -51,7 +56,7 @@ def run_worker(
     app = location.load()
     if servers is not None:
         app.connect(servers)
-    TaskWorker(app, options).run()
+    TaskWorker(app, options, ends_process=True).run()
 
 
 class TaskWorker:
@@ -61,8 +66,10 @@ class TaskWorker:
     thread can be killed: use processes for such tasks, and for hard time limits.
     """
 
-    def __init__(self, app: App, options: WorkerOptions) -> None:
+    def __init__(self, app: App, options: WorkerOptions, *, ends_process: bool = False) -> None:
         self._app = app
+        #: The process is this worker's: it may end with a task that runs on after the grace.
+        self._ends_process = ends_process
         self._options = options
         self._queues = queues_of(app, options.queues)
         tasks = [task for task in app.tasks.values() if task.queue in self._queues]
@@ -82,10 +89,17 @@ class TaskWorker:
         self._stop_async: AsyncLeaseLoop | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = threading.Event()
+        #: When the grace is over.
+        self._kill_at = float("inf")
+        #: All loops have ended.
+        self._ended = threading.Event()
         self._marks = Marks()
 
     def stop(self, now: bool = False) -> None:
-        """Ends the worker after the running tasks. Any thread, or a signal, may call `stop`."""
+        """Ends the worker after the running tasks, or after the grace; with `now` without grace.
+        Any thread, or a signal, may call `stop`."""
+        grace_s = 0.0 if now else self._options.grace_s
+        self._kill_at = min(self._kill_at, time.monotonic() + grace_s)
         self._stopped.set()
         for loop in self._loops:
             loop.stop()
@@ -134,10 +148,11 @@ class TaskWorker:
                 if self._is_async:
                     asyncio.run(self._run_async(keeper))
                 elif self._options.concurrency == 1:
-                    self._run_loop(self._made(keeper))
+                    self._run_alone(self._made(keeper))
                 else:
                     self._run_threads(keeper)
         finally:
+            self._ended.set()
             self._app.pickle_allowed = False
             life.cancel()
             services.close()
@@ -155,13 +170,30 @@ class TaskWorker:
         if not self._stopped.is_set():
             loop.run()
 
+    def _run_alone(self, loop: LeaseLoop) -> None:
+        """Runs the loop in this thread: only the end of the process ends its task."""
+        if self._ends_process:
+            threading.Thread(
+                target=self._end_after_grace, args=(loop,), name="weft-grace", daemon=True
+            ).start()
+        self._run_loop(loop)
+
+    def _end_after_grace(self, loop: LeaseLoop) -> None:
+        while time.monotonic() < self._kill_at:
+            if self._ended.wait(_LOOK_S):
+                return
+        log.warning("a task runs after the grace: it is given back, and the process ends")
+        loop.abandon()
+        logging.shutdown()
+        os._exit(0)
+
     def _run_threads(self, keeper: LeaseKeeper) -> None:
-        failures: list[WeftError] = []
+        failures: list[BaseException] = []
 
         def work(loop: LeaseLoop) -> None:
             try:
                 self._run_loop(loop)
-            except WeftError as error:
+            except BaseException as error:
                 failures.append(error)
                 self.stop()
 
@@ -173,12 +205,12 @@ class TaskWorker:
         for thread in threads:
             thread.start()
         for thread in threads:
-            while thread.is_alive() and not self._stopped.is_set():
-                thread.join(0.2)
-        for thread in threads:
-            thread.join(self._options.grace_s)
-        if any(thread.is_alive() for thread in threads):
-            log.warning("tasks still run after the grace: they are delivered again")
+            while thread.is_alive() and time.monotonic() < self._kill_at:
+                thread.join(_LOOK_S)
+        for thread, loop in zip(threads, loops, strict=True):
+            if thread.is_alive():
+                log.warning("a task runs after the grace: it is given back")
+                loop.abandon()
         if failures:
             raise failures[0]
 
@@ -195,9 +227,8 @@ class TaskWorker:
 
     async def _run_with_grace(self, loop: AsyncLeaseLoop) -> None:
         work = asyncio.ensure_future(loop.run())
-        while not work.done() and not self._stopped.is_set():
-            await asyncio.wait([work], timeout=0.2)
-        done, _ = await asyncio.wait([work], timeout=self._options.grace_s)
+        while not (done := work.done()) and time.monotonic() < self._kill_at:
+            await asyncio.wait([work], timeout=_LOOK_S)
         if not done:
             await loop.give_back_all()
             work.cancel()

@@ -102,7 +102,7 @@ class LeaseRenewal:
                 continue
             idle = [due for lease, (due, _) in self._due.items() if lease not in self._calling]
             if not idle:
-                await self._look.wait()
+                await self._wake.wait()
                 continue
             pause = min(idle) - time.monotonic()
             if pause > 0:
@@ -157,7 +157,7 @@ class LeaseRenewal:
                 self._calling.discard(claim.lease)
                 if claim.lease in self._due:
                     self._due[claim.lease] = (next_due, self._due[claim.lease][1])
-            self._look.set()
+            self._wake.set()
         # Messages acked during the call are not in hand: the ack itself reports their loss.
         for claim in lost:
             self.lose(claim.lease)

@@ -11,14 +11,17 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Collection, Sequence
-from typing import Final, Protocol
+from typing import IO, Final, Protocol
 
 from weft.tasks.heartbeat import WorkerBeat
 
 #: The output of a hook that is shown.
 _SHOWN_CHARS: Final = 300
+#: The output of a hook that is read.
+_OUTPUT_MAX: Final = 1 << 20
 #: A worker that ends with an error within this time could not start.
 YOUNG_S: Final = 5.0
 _LAST_S: Final = 60.0
@@ -154,23 +157,30 @@ class CommandSource:
 
     def _run(self, name: str, command: str, workers: int) -> str:
         environment = {**os.environ, "WEFT_APP": self._app, "WEFT_WORKERS": str(workers)}
-        process = subprocess.Popen(
-            command, shell=True, env=environment, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
-            start_new_session=True,
-        )  # fmt: skip
-        try:
-            out, complaint = process.communicate(timeout=self._limit_s)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
-            raise HookFailed(f"--{name} has not ended within {self._limit_s:g} s") from None
+        # Files, not pipes: a worker that the command leaves in the background may keep them open.
+        with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as complained:
+            process = subprocess.Popen(
+                command, shell=True, env=environment, stdin=subprocess.DEVNULL, stdout=said,
+                stderr=complained, start_new_session=True,
+            )  # fmt: skip
+            try:
+                process.wait(self._limit_s)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+                raise HookFailed(f"--{name} has not ended within {self._limit_s:g} s") from None
+            out, complaint = _text_of(said), _text_of(complained)
         if process.returncode:
             lines = (complaint or out).strip().splitlines() or ["no output"]
             raise HookFailed(
                 f"--{name} ended with exit code {process.returncode}: {lines[-1][:_SHOWN_CHARS]}"
             )
         return out
+
+
+def _text_of(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read(_OUTPUT_MAX).decode(errors="replace")
 
 
 def local_command(

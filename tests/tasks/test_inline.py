@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 from collections.abc import Callable
 
@@ -67,3 +68,19 @@ def test_inline_ends_with_the_block_and_does_not_nest(runner: InlineRunner) -> N
 def test_current_is_for_tasks_alone() -> None:
     with pytest.raises(weft.UsageError, match="no task runs here"):
         tasks.current()
+
+
+async def test_the_asyncio_side_runs_inline_too(runner: InlineRunner) -> None:
+    """Without a node; and a plain submit of a coroutine in a test that is one itself."""
+    app = tasks.App("inline-aio")
+
+    @app.task
+    async def double(n: int) -> int:
+        await asyncio.sleep(0)
+        return 2 * n
+
+    with app.inline():
+        assert await (await double.aio.submit(2)).result() == 4
+        futures = await double.aio.map([1, 2])
+        assert await tasks.aio.gather(futures) == [2, 4]
+        assert double.submit(3).result() == 6

@@ -228,6 +228,13 @@ def test_hooks_get_their_number(tmp_path: Path) -> None:
     assert source.count(NO_WORKERS) == 5
 
 
+def test_a_hook_may_leave_workers_in_the_background(tmp_path: Path) -> None:
+    """They hold the hook's output open, which must not count as a hook that has not ended."""
+    said = tmp_path / "pid"
+    CommandSource("shop", f"sleep 600 & echo $! > {said}", None, None, 20, 120).start(1)
+    os.kill(int(said.read_text()), signal.SIGTERM)
+
+
 def test_a_worker_that_cannot_start_is_no_crash_loop(node: Cluster) -> None:
     words = (
         "shop", "--worker", "tests.tasks.broken:app", "--min", "1", "--max", "1",

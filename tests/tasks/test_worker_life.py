@@ -81,6 +81,7 @@ def test_an_idle_worker_ends(node: Cluster) -> None:
     ("app", "says"),
     [
         ("no.such.module:app", "the module no.such.module cannot be imported: ModuleNotFoundError"),
+        ("no_such_module:app", f"No module named 'no_such_module' (in the folder {os.getcwd()})"),
         ("tests.tasks.broken:app", "broken.py, line 5)"),
         ("tests.tasks.shop:other", "tests.tasks.shop:other is missing"),
         ("tests.tasks.shop:double", "is a AppTask: it must be a weft.tasks.App"),
@@ -101,6 +102,9 @@ def test_a_worker_without_its_code_ends_with_one_line(node: Cluster) -> None:
     assert "the module tests.tasks.broken cannot be imported: ImportError: on purpose" in errors[0]
     with pytest.raises(weft.InvalidArgument, match="an app is named MODULE:APP"):
         AppLocation.parse("not a module")
+    for text in (":app", "shop:app:other", "shop:my-app"):
+        with pytest.raises(weft.InvalidArgument, match="an app is named MODULE:APP"):
+            AppLocation.parse(text)
 
 
 def running_since(name: str) -> None:
