@@ -98,7 +98,10 @@ def workers(
         finally:
             over.set()
             renewal.join()
-            client.kv.remove(f"{key}/run")
+            try:
+                client.kv.remove(f"{key}/run")
+            except WeftError:
+                pass  # the sign ends by itself; the job must end, too
             job.end()
 
 
