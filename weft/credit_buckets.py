@@ -114,6 +114,13 @@ class CreditBuckets(Generic[T]):
         assert account.credit > 0, "a renewal gives credit to at least one account"
         return account
 
+    def put_back(self, account: Account[T]) -> None:
+        """Returns the account taken last, uncharged, to the head of its bucket: the first of its
+        level again, but behind accounts that have more credit by now."""
+        at = self.level(account.credit)
+        self._buckets[at].appendleft(account)
+        self._count_in(at)
+
     def level(self, credit: float) -> int:
         """The bucket of a credit; 0 if exhausted."""
         if credit <= 0:
@@ -143,6 +150,9 @@ class CreditBuckets(Generic[T]):
     def _insert(self, account: Account[T]) -> None:
         at = self.level(account.credit)
         self._buckets[at].append(account)
+        self._count_in(at)
+
+    def _count_in(self, at: int) -> None:
         self._counts[at // self._group] += 1
         self._size += 1
 

@@ -16,13 +16,17 @@ add up to the length of the round. Time in which the operating system runs anoth
 of a handler is part of the rest: as a charge to the queue of that handler, 100 ms of it would
 silence a queue with a share of 1/50 for five seconds.
 
+An answer leaves after the write of its round, so a request of a quiet queue would wait for the work
+of the others twice: for the rest of the round of its arrival, and for its own round. A round
+therefore *ends early* once a queue has had all its requests served with half of its credit left,
+and each other queue whose turn came had one. The write of such a round is an additional one: all
+of these writes take at most `EARLY_PART` of the time.
+
 A line must hold what its queue can use in a round, or the queue gets less than its share. The
 bounds of a connection are below that: a queue with a large share and small requests runs hundreds
 in a period. So a line that runs empty is filled again during the round (`drained`).
 
-Shares of queues without work are not used up: a queue that claims no share gets an equal part of
-what the queues *with work* do not claim, and all of these together get at least
-`UNCLAIMED_PER_MILLE`. Claims above 1 are scaled down.
+The part of each queue with work follows from all claims to shares (`share_claims`).
 
 Invariants:
 
@@ -42,16 +46,18 @@ from typing import Final, NamedTuple
 from weft.credit_buckets import Account, CreditBuckets
 from weft.limits import KIB, MIB
 from weft.proto import wire
-from weft.proto.settings import SHARE_WHOLE
 
 from .held_request import HeldRequest
+from .share_claims import ShareClaims
 
 #: The default period over which shares hold, in microseconds. A round of several queues lasts about
-#: as long, and a request of a quiet queue waits for one to two rounds.
+#: as long, and a request of a quiet queue waits for about one round.
 PERIOD_US: Final = 2_500
 #: No reset ends a round before one of these: see the head.
 ROUND_REQUESTS_MIN: Final = 64
 ROUND_BYTES_MIN: Final = 512 * KIB
+#: The ends (the write, the answers) of rounds that end early take at most this part of the time.
+EARLY_PART: Final = 0.125
 #: Clients take a second of silence for the death of a node, so a request is refused earlier.
 HELD_US_MAX: Final = 400_000
 _OVERDUE_EVERY_US: Final = 20_000
@@ -60,8 +66,6 @@ _OVERDUE_EVERY_US: Final = 20_000
 PEER_REQUESTS_MAX: Final = 32
 PEER_BYTES_MAX: Final = 8 * MIB
 HELD_BYTES_MAX: Final = 64 * MIB
-#: The least part of the node's time for all queues without a share.
-UNCLAIMED_PER_MILLE: Final = 50
 #: The weight of the last round in the estimated cost of a byte.
 _LEARNING: Final = 0.2
 #: Recent charges fall to this part in every interval, so they cover about ten seconds.
@@ -119,14 +123,12 @@ class RequestLines:
         self._share_of = share_of
         self._lent_bytes = lent_bytes
         self._lines: dict[str, _Line] = {}
-        #: Lines with requests, the sum of their claims, and the number of lines without a claim.
+        #: Lines with requests, and their claims.
         self._active: dict[str, _Line] = {}
-        self._claimed = self._unclaimed = 0
+        self._claims = ShareClaims()
         #: Lines that have got requests since the last round.
         self._new: list[_Line] = []
         self._buckets: CreditBuckets[_Line] = CreditBuckets(period_us)
-        #: The account that revealed the end of a period: the first of the next round.
-        self._first: _Line | None = None
         self._running: _Line | None = None
         #: Requests, and their bytes, in all lines; and by connection.
         self.waiting = 0
@@ -137,6 +139,10 @@ class RequestLines:
         self._served: dict[str, _Line] = {}
         self._taken = self._taken_bytes = 0
         self._spent = 0.0
+        #: True once this round has served a quiet queue, and once the round has ended for that.
+        self._quiet = self._early = False
+        #: The time that rounds may still spend on early ends; negative after a long one.
+        self._early_us = 0.0
         #: Microseconds of the rest of a round for one byte: an estimate.
         self._byte_us = 0.0
         self._fade_at = self._overdue_at = 0
@@ -213,7 +219,7 @@ class RequestLines:
         for line in self._new:
             if line.items and not line.listed:
                 account = line.account
-                account.quantum = self._period_us * self._part(line)
+                account.quantum = self._period_us * self._claims.part(line.claim)
                 account.credit = min(account.credit, account.quantum)
                 if line.name not in self._served:
                     line.lent_bytes = self._lent_bytes(line.name)
@@ -224,23 +230,25 @@ class RequestLines:
     def take(self, *, all_of_them: bool = False) -> HeldRequest | None:
         """The next request of the round; None ends the round. `all_of_them`: until no line has any
         request, because the node is stopping."""
+        generation = self._buckets.generation
         while True:
-            generation = self._buckets.generation
-            line, self._first = self._first, None
-            if line is None:
-                account = self._buckets.take()
-                if account is None:
-                    return None
-                line = account.owner
-                assert line is not None
+            account = self._buckets.take()
+            if account is None:
+                return None
+            line = account.owner
             if not line.items:
                 line.listed = False
                 self._pay(line)
-            elif line.owed:
+                continue
+            account.quantum = self._period_us * self._claims.part(line.claim)
+            if line.owed or account.credit > account.quantum:
                 self._pay(line)
-                self._buckets.put(line.account)
-            elif generation != self._buckets.generation and self._is_over() and not all_of_them:
-                self._first = line
+                self._buckets.put(account)
+            elif not all_of_them and (
+                self._ends_early(line)
+                or (generation != self._buckets.generation and self._is_over())
+            ):
+                self._buckets.put_back(account)
                 return None
             else:
                 return self._take_from(line)
@@ -264,13 +272,15 @@ class RequestLines:
         account = line.account
         account.charge(handler_us)
         if line.items:
-            account.quantum = self._period_us * self._part(line)
+            account.quantum = self._period_us * self._claims.part(line.claim)
             self._buckets.put(account)
         else:
             line.listed = False
+            self._quiet |= self._early_us > 0 and 2 * account.credit >= account.quantum
 
-    def finish(self, rest_us: float) -> None:
-        """Ends a round: deducts the rest of the round's time from the queues that it served."""
+    def finish(self, rest_us: float, end_us: float = 0.0) -> None:
+        """Ends a round: deducts the rest of the round's time from the queues that it served.
+        `end_us`: the part of the rest after the last handler, which an additional round repeats."""
         sizes = {}
         for name, line in self._served.items():
             lent_bytes = self._lent_bytes(name)
@@ -284,11 +294,14 @@ class RequestLines:
             line.size, line.estimated = 0, 0.0
             if not line.listed:
                 self._pay(line)
-        if total:
+        self._early_us += EARLY_PART * (self._spent + rest_us) - self._early * end_us
+        self._early_us = min(self._early_us, self._period_us)
+        if total and not self._early:
             self._byte_us += _LEARNING * (rest_us / total - self._byte_us)
         self._served.clear()
         self._taken = self._taken_bytes = 0
         self._spent = 0.0
+        self._quiet = self._early = False
 
     def rest(self, idle_us: float) -> None:
         """No request has waited for some time: the periods of that time have passed, too."""
@@ -302,9 +315,9 @@ class RequestLines:
             for line in self._lines.values():
                 line.recent *= _FADING
             for line in self._active.values():
-                self._count(line, -1)
+                self._claims.remove(line.claim)
                 line.claim = self._share_of(line.name)
-                self._count(line, 1)
+                self._claims.add(line.claim)
         total = int(sum(line.recent for line in self._lines.values()))
         found = [Charged(name, int(line.recent), total) for name, line in self._lines.items()]
         for name in [each for each, line in self._lines.items() if self._is_forgettable(line)]:
@@ -331,21 +344,15 @@ class RequestLines:
     def _activate(self, line: _Line) -> None:
         line.claim = self._share_of(line.name)
         self._active[line.name] = line
-        self._count(line, 1)
+        self._claims.add(line.claim)
         if not line.listed:
             self._new.append(line)
-
-    def _count(self, line: _Line, one: int) -> None:
-        if line.claim:
-            self._claimed += one * line.claim
-        else:
-            self._unclaimed += one
 
     def _left(self, line: _Line, item: HeldRequest) -> None:
         """Counts a request out of its line."""
         if not line.items:
             del self._active[line.name]
-            self._count(line, -1)
+            self._claims.remove(line.claim)
         size, peer = item.size, item.peer
         self.waiting -= 1
         self.held_bytes -= size
@@ -361,26 +368,13 @@ class RequestLines:
         account.credit = min(account.credit, account.quantum)
         line.owed = 0.0
 
+    def _ends_early(self, line: _Line) -> bool:
+        self._early = self._quiet and line.name in self._served
+        return self._early
+
     def _is_over(self) -> bool:
         return (
             self._taken >= ROUND_REQUESTS_MIN
             or self._taken_bytes >= ROUND_BYTES_MIN
             or self._spent >= self._period_us
         )
-
-    def _part(self, line: _Line) -> float:
-        return part(line.claim, self._claimed, self._unclaimed)
-
-
-def part(claim: int, claimed: int, unclaimed: int) -> float:
-    """The part of the node's time for a queue with work that claims a share, per mille.
-
-    `claimed`: the sum of the claims of all queues with work; `unclaimed`: the number of those
-    without a claim. A `claim` of 0 is no claim. All parts together are 1.
-    """
-    if not unclaimed:
-        return claim / claimed
-    scale = min(1.0, (SHARE_WHOLE - UNCLAIMED_PER_MILLE) / claimed) if claimed else 1.0
-    if claim:
-        return claim * scale / SHARE_WHOLE
-    return (1 - claimed * scale / SHARE_WHOLE) / unclaimed

@@ -3,8 +3,8 @@
 As long as each round takes all requests that have arrived, no queue waits for another, and requests
 run in order of arrival, uncharged. If the input of a round is more than a round should do, and
 belongs to several queues, all requests go through the lines of `server/core/request_lines.py`, from
-then on until the lines are empty. A round then receives twice as many requests as it must run: only
-a queue with requests in its line can use its share.
+then on until the lines are empty. A round then receives twice as much as it must run: only a queue
+with requests in its line can use its share.
 
 Messages of other nodes never come here: replication, views and metadata are not held, and a request
 forwarded by another node has waited in the lines of that node.
@@ -46,9 +46,13 @@ from .client_calls import ClientCalls
 if TYPE_CHECKING:
     from .round import Committer
 
-#: While requests are held, a round receives, and a write in the background gathers, at most this
-#: much: a request of a quiet queue waits for one receipt, the write in flight and its own.
+#: While requests are held, a write in the background gathers at most this much: a request of a
+#: quiet queue waits for the write in flight and its own.
 SHARED_BYTES: Final = 2 * MIB
+#: While queues compete, and for some time afterwards, a round receives at most this much: a request
+#: of a quiet queue waits for one receipt, too. It is twice what a round must run.
+RECEIVED_BYTES_MAX: Final = 2 * ROUND_BYTES_MIN
+_COMPETED_US: Final = 1_000_000
 _OVERLOADED: Final = wire.Failure(
     "OVERLOADED",
     "the node is busy with other queues, and this queue has used up its share of the node's time: "
@@ -79,17 +83,24 @@ class RequestScheduler:
         self.round_s = 0.0
         #: True during a round of several queues.
         self.running = False
+        #: The time since when no request has waited; 0 while requests wait, and at first.
         self._idle_since = 0
         self._handlers_us = 0.0
+        #: The end of the last handler of this round, by the performance counter.
+        self._handled_at = 0.0
 
-    def contends(self, received: Sequence[Received], queued: Sequence[QueuedCall]) -> bool:
+    def contends(
+        self, now: int, received: Sequence[Received], queued: Sequence[QueuedCall]
+    ) -> bool:
         """True if the requests of this round must wait in lines."""
         if self.lines.waiting:
             return True
         count = len(received) + len(queued)
         if count < 2:
             return False
-        self._edge.messages_max, self._edge.bytes_max = ROUND_MESSAGES_MAX, ROUND_BYTES_MAX
+        competed = self._idle_since and now - self._idle_since < _COMPETED_US
+        self._edge.messages_max = ROUND_MESSAGES_MAX
+        self._edge.bytes_max = RECEIVED_BYTES_MAX if competed else ROUND_BYTES_MAX
         if (
             count < ROUND_REQUESTS_MIN
             and self.round_s < self._long_s
@@ -111,7 +122,7 @@ class RequestScheduler:
 
     def handle(self, now: int, received: Sequence[Received], queued: Sequence[QueuedCall]) -> None:
         """Handles the requests of a round, or a part of them."""
-        if self.contends(received, queued):
+        if self.contends(now, received, queued):
             self._run(now, received, queued)
             return
         for caller, request, payload, who in received:
@@ -123,7 +134,7 @@ class RequestScheduler:
         """Adds the requests of a round to the lines, and runs those whose turn it is."""
         lines = self.lines
         self.running = True
-        self._edge.messages_max, self._edge.bytes_max = 2 * ROUND_MESSAGES_MAX, SHARED_BYTES
+        self._edge.messages_max, self._edge.bytes_max = 2 * ROUND_MESSAGES_MAX, RECEIVED_BYTES_MAX
         if not lines.waiting and self._idle_since:
             lines.rest(now - self._idle_since)
         self._admit(now, received, queued)
@@ -143,6 +154,7 @@ class RequestScheduler:
             spent_us = (mark - before) * 1e6
             self._handlers_us += spent_us
             lines.charge(spent_us)
+        self._handled_at = time.perf_counter()
         gathered_max = SHARED_BYTES if lines.waiting else ROUND_BYTES_MAX
         self._committer.gathered_bytes_max = gathered_max
 
@@ -152,8 +164,9 @@ class RequestScheduler:
         wait for the next round."""
         lines = self.lines
         self.running = False
-        round_us = (time.perf_counter() - began) * 1e6
-        lines.finish(max(0.0, round_us - self._handlers_us))
+        end = time.perf_counter()
+        round_us, end_us = (end - began) * 1e6, (end - self._handled_at) * 1e6
+        lines.finish(max(0.0, round_us - self._handlers_us), end_us)
         self._idle_since = 0 if lines.waiting else now
         for peer in lines.peers:
             if peer not in self._paused and lines.is_crowded(peer) and self._edge.pause(peer):

@@ -224,7 +224,7 @@ class Rounds:
         received = self._edge.receive() if sources & CLIENTS else ()
         lined = self._scheduler.lines.waiting > 0
         if not lined and len(received) + len(self._edge.calls) > 1:
-            lined = self._scheduler.contends(received, self._edge.calls)
+            lined = self._scheduler.contends(now, received, self._edge.calls)
         short = now < self.due and not (lined or sources & (PEERS | INBOX) or self._deferred)
         if short and self._short_round(received, now):
             if self.answered:

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from weft.models.share_advice import HEADROOM, QueueUse, advise_shares, entitlements
-from weft.server.core.request_lines import part
+from weft.server.core.share_claims import part
 
 
 @pytest.mark.parametrize("shares", [(0, 0, 0), (300, 0, 100), (600, 600, 0), (500, 900), (1000, 0)])

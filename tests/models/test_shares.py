@@ -100,6 +100,18 @@ def test_most_credit_first_and_first_come_in_a_bucket() -> None:
     assert order == ["high", "first", "second", "low"]
 
 
+def test_an_account_put_back_is_the_first_of_its_bucket_but_not_of_all() -> None:
+    buckets: CreditBuckets[str] = CreditBuckets(100.0)
+    for name in ("first", "second"):
+        buckets.put(Account(name, 50.0))
+    first = buckets.take()
+    assert first is not None
+    buckets.put_back(first)
+    buckets.put(Account("more", 60.0))
+    assert [account.owner for account in iter(buckets.take, None)] == ["more", "first", "second"]
+    assert not len(buckets)
+
+
 def test_an_account_that_was_idle_is_renewed_when_it_returns() -> None:
     buckets: CreditBuckets[str] = CreditBuckets(10.0)
     busy, idle = Account("busy", 5.0), Account("idle", 5.0)

@@ -11,10 +11,15 @@ import pytest
 from tests.unit.test_request_lines import error_of, held, lines_of
 from weft.proto import wire
 from weft.server.config import Config
-from weft.server.core.request_lines import PEER_REQUESTS_MAX, PERIOD_US, RequestLines
-from weft.server.edges.edge import TICKET_BITS, EdgeCaller, Received
+from weft.server.core.request_lines import (
+    PEER_REQUESTS_MAX,
+    PERIOD_US,
+    ROUND_BYTES_MIN,
+    RequestLines,
+)
+from weft.server.edges.edge import ROUND_BYTES_MAX, TICKET_BITS, EdgeCaller, Received
 from weft.server.node.call_inbox import QueuedCall
-from weft.server.node.request_scheduler import RequestScheduler
+from weft.server.node.request_scheduler import RECEIVED_BYTES_MAX, RequestScheduler
 from weft.server.security.caller import ANONYMOUS
 
 #: Far above the processor time of a handler here.
@@ -45,6 +50,8 @@ class Driver:
         edge: Any = self
         calls: Any = self
         self.scheduler = RequestScheduler(calls, edge, committer)
+
+        self.messages_max = self.bytes_max = self.taken_bytes = 0
 
     def handle(self, request: Any, payload: Any, to: Any, who: Any, *, plain: bool) -> None:
         self.handled.append((request.queue, request.batch))
@@ -102,6 +109,28 @@ def test_time_of_another_process_is_not_charged_to_one_queue() -> None:
     used = {each.queue: each.used_us for each in driver.scheduler.lines.charges(0)}
     assert used["a"] + used["b"] > 0.7 * STALL_S * 1e6, "the charges add up to the round"
     assert used["a"] < 0.7 * (used["a"] + used["b"]), "both served queues bear the stall"
+
+
+def test_a_node_reads_less_at_once_for_a_second_after_queues_competed() -> None:
+    driver = Driver()
+    lone = [push("a", number, 1) for number in (1, 2)]
+    limits = []
+    for at_us, received in (
+        (1, lone),
+        (2, [push("a", 3, 1), push("b", 1, 2)]),
+        (3, lone),
+        (900_000, lone),
+        (1_100_000, lone),
+    ):
+        driver.taken_bytes = ROUND_BYTES_MIN
+        competes = driver.scheduler.contends(at_us, received, [])
+        assert competes == (at_us == 2)
+        if competes:
+            driver.scheduler._run(at_us, received, [])
+            driver.scheduler.finish(time.perf_counter(), at_us)
+        limits.append(driver.bytes_max)
+    short, long = RECEIVED_BYTES_MAX, ROUND_BYTES_MAX
+    assert limits == [long, short, short, short, long]
 
 
 # --- calls of gRPC ----------------------------------------------------------------------------
