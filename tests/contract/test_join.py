@@ -247,7 +247,7 @@ def test_a_member_that_cannot_be_made_known_serves_on_and_warns(
     made = returns(fake, tmp_path)
     fake.failures = [Unavailable("not now")] * 100
     made.enter(Newbie(has_view=True), time.sleep, refused.set)
-    eventually(lambda: "may not find it" in caplog.text)
+    eventually(lambda: "may not find the node" in caplog.text)
     made.close()
     assert made.refusal is None
     assert not refused.is_set()

@@ -65,7 +65,7 @@ def test_a_message_is_settled_once(queue: weft.Queue) -> None:
     second.ack()
     queue.push(b"c")
     (peeked,) = queue.peek()
-    with pytest.raises(weft.UsageError, match="not lent"):
+    with pytest.raises(weft.UsageError, match="not leased"):
         peeked.ack()
 
 

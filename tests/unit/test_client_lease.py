@@ -98,7 +98,7 @@ def test_settled_messages_are_refused_and_the_rest_is_named_by_ranges() -> None:
 def test_what_is_not_this_queues_is_refused() -> None:
     with pytest.raises(errors.InvalidArgument, match="queue q"):
         leases.claims("other", lend(1))
-    with pytest.raises(errors.UsageError, match="not lent"):
+    with pytest.raises(errors.UsageError, match="not leased"):
         leases.claims("q", lend(1, nonce=0))
 
 
