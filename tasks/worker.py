@@ -99,6 +99,8 @@ class TaskWorker:
         """Ends the worker after the running tasks, or after the grace; with `now` without grace.
         Any thread, or a signal, may call `stop`."""
         grace_s = 0.0 if now else self._options.grace_s
+        if not self._stopped.is_set():
+            log.info("stopping: running tasks have %.0f s", grace_s)
         self._kill_at = min(self._kill_at, time.monotonic() + grace_s)
         self._stopped.set()
         for loop in self._loops:
@@ -182,10 +184,14 @@ class TaskWorker:
         while time.monotonic() < self._kill_at:
             if self._ended.wait(_LOOK_S):
                 return
-        log.warning("a task runs after the grace: it is given back, and the process ends")
-        loop.abandon()
-        logging.shutdown()
-        os._exit(0)
+        try:
+            log.warning("a task runs after the grace: it is given back, and the process ends")
+            loop.abandon()
+        except Exception:
+            log.exception("the task comes back when its lease ends")
+        finally:
+            logging.shutdown()
+            os._exit(0)
 
     def _run_threads(self, keeper: LeaseKeeper) -> None:
         failures: list[BaseException] = []
