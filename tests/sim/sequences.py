@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from graphlib import CycleError, TopologicalSorter
 from itertools import combinations
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 
 #: The grouped queue among the destinations.
 GROUPS: Final = "seq-groups"
+#: A plain destination, and one that is purged, deleted and created again: what it got may be gone.
+_PLAIN: Final = "work"
+_SWEPT: Final = "temporary"
 _PRODUCER: Final = 61
 _KEYS: Final = 3
 
@@ -60,7 +64,7 @@ class Sequences:
         self._world = world
         self._clients = clients
         self._rng = random.Random(f"sequences {world.seed}")
-        self._names = [*names(world.options.partitions), GROUPS, "work"]
+        self._names = [*names(world.options.partitions), GROUPS, _PLAIN]
         self._batches: list[Batch] = []
         self._queues: dict[int, list[str]] = {}
         self._keys: dict[int, str | None] = {}
@@ -69,13 +73,17 @@ class Sequences:
 
     def schedule(self, span: int) -> None:
         world, rng = self._world, self._rng
+        also = random.Random(f"swept queue of sequences {world.seed}")
         used = Used("sequences", _PRODUCER, Settings(lease_ms=world.options.lease_ms), made=True)
         for number in range(world.options.pushes):
             bodies = [f"seq.{number}.{index}".encode() for index in range(rng.randrange(1, 3))]
             self._queues[number] = rng.sample(self._names, rng.choice([2, 2, 3, 4]))
+            if world.options.temporary and also.random() < 0.4:
+                self._queues[number].append(_SWEPT)
             keyed = GROUPS in self._queues[number] or rng.random() < 0.6
             self._keys[number] = f"group {rng.randrange(_KEYS)}" if keyed else None
-            batch = Batch(used, number, bodies * len(self._names), spread=True)
+            mine = replace(used, made_again=_SWEPT in self._queues[number])
+            batch = Batch(mine, number, bodies * len(self._names), spread=True)
             batch.copies = len(self._names)
             world.checker.ledger.batches[_PRODUCER, number] = batch
             self._batches.append(batch)
@@ -135,7 +143,7 @@ class Sequences:
         checker = self._world.checker
         found = checker.sequences.received_by_queue()
         for batch in self._batches:
-            wanted = self._queues[batch.number]
+            wanted = [name for name in self._queues[batch.number] if name != _SWEPT]
             have = [name for name in wanted if batch.number in found.get(name, {})]
             whole = have == wanted or not (have or batch.done)
             checker.that(whole, f"24: batch {batch.number} for {wanted} came only to {have}")
@@ -198,7 +206,7 @@ class SequenceOrder:
         """First deliveries of conflicting multicasts are a partial order."""
         after: dict[int, set[int]] = {}
         for queue, seen in self._received.items():
-            if queue == "work":
+            if queue in (_PLAIN, _SWEPT):
                 continue  # promises no order
             for first, second in combinations(seen, 2):
                 one, other = self._keys.get(first), self._keys.get(second)
