@@ -159,8 +159,12 @@ def parse(name: str, words: Sequence[str]) -> dict[str, list[Value]]:
     for word in words:
         key, equals, text = word.partition("=")
         if not equals or key not in parameters:
-            known = ", ".join(parameters)
-            raise InvalidArgument(f"{word!r} is not PARAMETER=VALUE,...: parameters are {known}")
+            wrong = (
+                f"{name} has no parameter {key!r}"
+                if equals
+                else f"{word!r} is not PARAMETER=VALUE,..."
+            )
+            raise InvalidArgument(f"{wrong}: parameters are {', '.join(parameters)}")
         if key in grid:
             raise InvalidArgument(f"the parameter {key} is given twice")
         kind = type(parameters[key])

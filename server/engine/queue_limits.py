@@ -16,8 +16,10 @@ partitions that it leads:
   for a cluster that has changed since.
 
 An ordered queue is on one partition, and its primary has the whole limit. Recovered leases of
-ordered and grouped queues count. Leases of other queues end with a crash of their node and do not
-count afterwards. Subscriptions and stages are not limited: they reserve messages, they do not pop.
+ordered and grouped queues, and of queues with `keep_leases`, count. Leases of other queues end with
+a crash of their node and do not count afterwards. Kept leases move with their partitions: a node
+may then have more than its part while the others use theirs, so the limit may be exceeded until
+these leases end. Subscriptions and stages are not limited: they reserve messages, they do not pop.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def test_a_grid_is_every_combination() -> None:
     ("words", "told"),
     [
         (["load"], "is not PARAMETER=VALUE"),
-        (["speed=1"], "parameters are producers, load"),
+        (["speed=1"], "queue has no parameter 'speed': parameters are producers, load"),
         (["load=fast"], "'fast' is not a number"),
         (["max_hops=1.5"], "is not a whole number"),
         (["max_hops=5..1"], "is not a whole number"),
