@@ -10,6 +10,7 @@ rest.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from itertools import chain
 from typing import Final, NamedTuple
@@ -44,6 +45,32 @@ _INDEXED: Final = 0x80
 _INSERTED: Final = 0x40
 _TABLE_SIZE: Final = 0x20
 
+#: The longest run of indexes that is decoded at one time, and that is remembered.
+_RUN_MAX: Final = FIELDS_MAX
+_RUN_CACHED_MAX: Final = 32
+#: A run of indexes of one byte each: 1 to 126.
+_run_at: Final = re.compile(rb"[\x81-\xfe]{1,%d}" % _RUN_MAX).match
+#: A byte has room for 128 numbers of dynamic fields beside the static indexes. The fields that the
+#: indexes of one byte can name have 65 numbers in succession, one more after each insertion: during
+#: 64 insertions no two of them are the same modulo 128.
+_NUMBERS: Final = 128
+_STATIC: Final = 1 << 62
+_ERA: Final = 64
+
+
+def _by_number(inserted: int) -> bytes:
+    """A table for `bytes.translate`: static indexes as they are, dynamic ones as numbers."""
+    table = bytearray(range(256))
+    for index in range(1, 0x7F):
+        number = (inserted - (index - FIRST_DYNAMIC)) % _NUMBERS
+        table[_INDEXED | index] = index if index < FIRST_DYNAMIC else _INDEXED | number
+    return bytes(table)
+
+
+_BY_NUMBER: Final = tuple(map(_by_number, range(_NUMBERS)))
+#: Makes a named tuple without the call of its own constructor.
+_new: Final = tuple.__new__
+
 
 class HeaderBlock(NamedTuple):
     """A decoded block. In `fields`, a varying field has an empty value: its place counts, too."""
@@ -52,8 +79,26 @@ class HeaderBlock(NamedTuple):
     varying: tuple[HeaderField, ...] = ()
 
 
+class IndexedRun(NamedTuple):
+    """Successive fields of a block that are indexes of one byte each."""
+
+    fields: tuple[HeaderField, ...]
+    varying: tuple[HeaderField, ...]
+    size: int
+    #: The number (`DynamicTable.inserted`) of the oldest dynamic field, or `_STATIC` without one.
+    #: If the table has lost that field, an index of the run names no field.
+    oldest: int
+
+
 class HpackDecoder:
-    __slots__ = ("_strings", "_table", "_varying", "known")
+    """Decodes the blocks of one direction, in the order in which they arrive.
+
+    A client that inserts the deadline of each call into the table (grpc-go, grpc-java) changes the
+    index of every other field with each call, and no two of its blocks are equal. Therefore runs of
+    indexes are remembered, too, by the numbers of the fields and not by their indexes.
+    """
+
+    __slots__ = ("_era", "_runs", "_strings", "_table", "_varying", "known")
 
     def __init__(self, varying: frozenset[bytes] = frozenset()) -> None:
         """`varying`: names of fields that mostly have another value in each block."""
@@ -62,6 +107,10 @@ class HpackDecoder:
         self._strings: dict[bytes, bytes] = {}
         #: Blocks that change no table, as long as the table is the same.
         self.known: dict[bytes, HeaderBlock] = {}
+        #: Runs of indexes by `_BY_NUMBER`, in the current era: the span of insertions in which
+        #: these keys are unique.
+        self._runs: dict[bytes, IndexedRun] = {}
+        self._era = 0
 
     def decode(self, block: bytes) -> HeaderBlock:
         """Decodes the next block of the connection.
@@ -87,15 +136,22 @@ class HpackDecoder:
     def _decode(self, block: bytes) -> HeaderBlock:
         fields: list[HeaderField] = []
         varying: list[HeaderField] = []
-        place, end, names = 0, len(block), self._varying
-        get = self._table.get
+        place = size = 0
+        end, names = len(block), self._varying
         while place < end:
             first = block[place]
             if first >= _INDEXED:
-                index, place = first - _INDEXED, place + 1
-                if index == 0x7F:
-                    index, place = _number(block, place - 1, 0x7F)
-                field = STATIC_FIELDS[index] if 0 < index < FIRST_DYNAMIC else get(index)
+                if (found := _run_at(block, place)) is not None:
+                    run = self._run(found[0])
+                    place = found.end()
+                    fields += run.fields
+                    varying += run.varying
+                    size += run.size
+                    if len(fields) > FIELDS_MAX:
+                        raise _too_long()
+                    continue
+                index, place = _number(block, place, 0x7F)
+                field = self._table.get(index)
             elif first >= _INSERTED:
                 field, place = self._literal(block, place, 0x3F)
                 self._table.insert(field)
@@ -104,20 +160,46 @@ class HpackDecoder:
                 continue
             else:
                 field, place = self._literal(block, place, 0x0F)
-            if field[0] in names:
+            name, value = field
+            size += len(name) + len(value) + ENTRY_BYTES
+            if name in names:
                 varying.append(field)
-                field = field[0], b""
+                field = name, b""
             fields.append(field)
             if len(fields) > FIELDS_MAX:
                 raise _too_long()
         # The fields are references into tables and pieces of the block: until here a long list
         # costs no more than its number of fields.
-        size = sum(map(len, chain.from_iterable(fields))) + ENTRY_BYTES * len(fields)
-        for _, value in varying:
-            size += len(value)
         if size > LIST_BYTES_MAX:
             raise _too_long()
-        return HeaderBlock(tuple(fields), tuple(varying))
+        return _new(HeaderBlock, (tuple(fields), tuple(varying)))
+
+    def _run(self, indexes: bytes) -> IndexedRun:
+        """The fields of indexes of one byte each."""
+        inserted = self._table.inserted
+        if inserted // _ERA != self._era:
+            self._era = inserted // _ERA
+            self._runs.clear()
+        key = indexes.translate(_BY_NUMBER[inserted % _NUMBERS])
+        run = self._runs.get(key)
+        if run is None or run.oldest < self._table.oldest:
+            run = self._new_run(indexes)
+            if len(indexes) <= _RUN_CACHED_MAX:
+                if len(self._runs) >= _CACHED_MAX:
+                    self._runs.clear()
+                self._runs[key] = run
+        return run
+
+    def _new_run(self, indexes: bytes) -> IndexedRun:
+        found = [self._table.get(first - _INDEXED) for first in indexes]
+        size = sum(map(len, chain.from_iterable(found))) + ENTRY_BYTES * len(found)
+        names = self._varying
+        varying = [field for field in found if field[0] in names]
+        if varying:
+            found = [(field[0], b"") if field[0] in names else field for field in found]
+        age = max(indexes) - _INDEXED - FIRST_DYNAMIC
+        oldest = self._table.inserted - age if age >= 0 else _STATIC
+        return IndexedRun(tuple(found), tuple(varying), size, oldest)
 
     def _resize(self, block: bytes, place: int, *, first_field: bool) -> int:
         limit, place = _number(block, place, 0x1F)
@@ -129,23 +211,32 @@ class HpackDecoder:
         return place
 
     def _literal(self, block: bytes, place: int, mask: int) -> tuple[HeaderField, int]:
-        index, place = _number(block, place, mask)
+        index = block[place] & mask
+        place += 1
+        if index == mask:
+            index, place = _number(block, place - 1, mask)
         if index:
             name = self._table.get(index)[0]
         else:
-            name, place = self._string(block, place)
-        value, place = self._string(block, place)
+            name, place = self._string(block, place, repeats=True)
+        # A value that is another one in each block is not worth a place in the cache.
+        value, place = self._string(block, place, repeats=name not in self._varying)
         return (name, value), place
 
-    def _string(self, block: bytes, place: int) -> tuple[bytes, int]:
-        coded = block[place] & 0x80
-        size, place = _number(block, place, 0x7F)
+    def _string(self, block: bytes, place: int, *, repeats: bool) -> tuple[bytes, int]:
+        first = block[place]
+        size = first & 0x7F
+        place += 1
+        if size == 0x7F:
+            size, place = _number(block, place - 1, 0x7F)
         end = place + size
         if end > len(block):
             raise ProtocolError("a header string is cut off")
         raw = block[place:end]
-        if not coded:
+        if first < 0x80:
             return raw, end
+        if not repeats:
+            return huffman.decode(raw), end
         decoded = self._strings.get(raw)
         if decoded is None:
             decoded = huffman.decode(raw)

@@ -103,7 +103,7 @@ def field_size(field: HeaderField) -> int:
 class DynamicTable:
     """The fields that the encoder of one direction has inserted, up to a size in bytes."""
 
-    __slots__ = ("_fields", "_size", "limit", "version")
+    __slots__ = ("_fields", "_size", "inserted", "limit", "oldest", "version")
 
     def __init__(self) -> None:
         self._fields: list[HeaderField] = []  # the newest last
@@ -111,6 +111,10 @@ class DynamicTable:
         self.limit = TABLE_BYTES_MAX
         #: Changes whenever an index may mean another field.
         self.version = 0
+        #: The number of fields that were ever inserted: the number of the newest field. `oldest` is
+        #: the number of the oldest field that is in the table still.
+        self.inserted = 0
+        self.oldest = 1
 
     def get(self, index: int) -> HeaderField:
         """The field at an index of either table. Raises ProtocolError without one."""
@@ -137,8 +141,9 @@ class DynamicTable:
 
     def insert(self, field: HeaderField) -> None:
         self.version += 1
+        self.inserted += 1
         self._fields.append(field)
-        self._size += field_size(field)
+        self._size += len(field[0]) + len(field[1]) + ENTRY_BYTES
         if self._size > self.limit:
             self._evict()
 
@@ -148,8 +153,10 @@ class DynamicTable:
         self._evict()
 
     def _evict(self) -> None:
-        gone = 0
+        gone, fields = 0, self._fields
         while self._size > self.limit:
-            self._size -= field_size(self._fields[gone])
+            name, value = fields[gone]
+            self._size -= len(name) + len(value) + ENTRY_BYTES
             gone += 1
-        del self._fields[:gone]
+        del fields[:gone]
+        self.oldest += gone

@@ -117,6 +117,8 @@ class Http2Connection(Http2Control):
                 self._take_frames(data, place)
         except ConnectionFault as fault:
             self._fail(fault)
+        except ProtocolError as error:  # of the header decoder
+            self._fail(ConnectionFault(h2.COMPRESSION_ERROR, error.message))
         news, self._news = self._news, []
         for stream in news:
             stream.noted = False
@@ -219,7 +221,7 @@ class Http2Connection(Http2Control):
         """Opens a stream with a complete header block."""
         if not number & 1 or not self.welcome:
             raise ConnectionFault(PROTOCOL_ERROR, "HEADERS on a stream that no client can open")
-        fields, varying = self._decoded(block)
+        fields, varying = self._decoder.decode(block)
         self._last = number
         head = self._heads.get(fields)
         if head is None:
@@ -233,15 +235,6 @@ class Http2Connection(Http2Control):
         self._news.append(stream)
         if flags & END_STREAM:
             self._end(stream)
-
-    def _decoded(self, block: bytes) -> tuple[tuple[HeaderField, ...], tuple[HeaderField, ...]]:
-        known = self._decoder.known.get(block)
-        if known is not None:
-            return known
-        try:
-            return self._decoder.decode(block)
-        except ProtocolError as error:
-            raise ConnectionFault(h2.COMPRESSION_ERROR, error.message) from None
 
     def _new_head(self, fields: tuple[HeaderField, ...], block_bytes: int) -> RequestHead:
         head = RequestHead(fields)
@@ -282,12 +275,13 @@ class Http2Connection(Http2Control):
     def _on_block(self, number: int, block: bytes, flags: int, *, self_dependent: bool) -> None:
         if number > self._last:
             if self_dependent:
-                self._decoded(block)
+                self._decoder.decode(block)
                 self._last = number
                 raise StreamFault(number, PROTOCOL_ERROR)
             self._open(number, block, flags)
             return
-        fields, varying = self._decoded(block)  # in any case: the table must follow the peer's
+        # In any case: the table must follow the peer's.
+        fields, varying = self._decoder.decode(block)
         stream = self.streams.get(number)
         if stream is None:
             if number not in self._reset_lately:

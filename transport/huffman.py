@@ -103,19 +103,28 @@ _ENDS: Final = _ends(_NODES)
 
 def decode(coded: bytes) -> bytes:
     """Decodes a string. Raises ProtocolError for an invalid code or invalid padding."""
-    steps, state = _STEPS, 0
-    decoded = bytearray()
+    known, state = _KNOWN, 0
+    decoded = b""
     for byte in coded:
-        state, symbol = steps[state | byte >> 4]
-        if symbol >= 0:
-            decoded.append(symbol)
-        elif state < 0:
+        state, symbols = known.get(state << 4 | byte) or _two_steps(state, byte)
+        if state < 0:
             break
-        state, symbol = steps[state | byte & 15]
-        if symbol >= 0:
-            decoded.append(symbol)
-        elif state < 0:
-            break
+        decoded += symbols
     if state not in _ENDS:
         raise ProtocolError("a header string is not a Huffman code")
-    return bytes(decoded)
+    return decoded
+
+
+#: The state after a whole byte, and its symbols, by `state << 4 | byte`: header strings have few
+#: different bytes. The limit bounds the memory under a peer that sends all of them.
+_KNOWN: Final[dict[int, tuple[int, bytes]]] = {}
+_KNOWN_MAX: Final = 8192
+
+
+def _two_steps(state: int, byte: int) -> tuple[int, bytes]:
+    first, high = _STEPS[state | byte >> 4]
+    last, low = _BAD if first < 0 else _STEPS[first | byte & 15]
+    found = last, bytes(symbol for symbol in (high, low) if symbol >= 0)
+    if len(_KNOWN) < _KNOWN_MAX:
+        _KNOWN[state << 4 | byte] = found
+    return found

@@ -13,7 +13,7 @@ from .data_loss_recovery import copies
 from .multicast_operations import agree, coordinate
 from .operation import PeerCaller
 from .routing import places
-from .status import cluster_info, view_info
+from .status import cluster_info
 
 if TYPE_CHECKING:
     from .request_router import RequestRouter
@@ -26,7 +26,7 @@ answer_of: Final = Handlers[Callable[..., None]]()
 def get_view(
     router: RequestRouter, request: wire.GetView, payload: Sequence[bytes], to: object
 ) -> None:
-    router.engine.answer(to, view_info(router.host))
+    router.engine.answer(to, router.view_report.info())
 
 
 @answer_of(wire.ClusterStatus)

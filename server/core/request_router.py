@@ -31,6 +31,7 @@ from weft.proto.verbs import INTERNAL, VERBS, WITH_PAYLOAD, requests_where
 from weft.server.engine.commit import arrivals_of
 from weft.server.engine.engine import Engine
 from weft.server.engine.handlers import handles
+from weft.server.engine.state import EngineState
 
 from . import (
     data_loss_recovery,
@@ -54,6 +55,7 @@ from .refusal import Leader, refusal
 from .remote_pop import RemotePop
 from .request_checks import check_of
 from .routing import places
+from .status import ViewReport
 
 #: Modules with operations: the import registers the operations of each.
 _MODULES: Final = (
@@ -78,13 +80,14 @@ ENGINE_ALONE: Final = frozenset(
 )
 #: A caller, its request, the payload, and the caller's identity, which the node core ignores.
 ClientRequest = tuple[object, wire.AnyRequest, Sequence[bytes], object]
-#: Requests that touch nothing but queues and rows of the engine, and leave no work to other parts.
+#: Requests that touch nothing but queues and rows of the engine, and leave no work to other parts;
+#: and one that changes nothing (`Engine.foreign`).
 SHORT_ROUND: Final = ENGINE_ALONE & {
     wire.Push, wire.Multicast, wire.PushTopic, wire.Pop, wire.Ack, wire.Nack, wire.Extend,
     wire.Peek, wire.Commit, wire.Move,
     wire.Put, wire.RemoveKey, wire.AppendKey, wire.SwapKey, wire.Lookup,
     wire.InsertMany, wire.LookupMany, wire.RemoveMany,
-}  # fmt: skip
+} | {wire.GetView}  # fmt: skip
 _NOT_YET: Final = wire.Failure(
     "UNAVAILABLE", "this node is not a member of its cluster yet: retry, or ask another node", True
 )
@@ -123,6 +126,8 @@ class RequestRouter:
         self.backup_waits = backup_waits
         self._operations = operations
         self._remote_pop = remote_pop
+        self.view_report = ViewReport(host)
+        engine.foreign = {wire.GetView: self._answer_view}
         self._commit_members = CommitMembers(engine)
 
     def handle(
@@ -172,6 +177,9 @@ class RequestRouter:
     def start(self, operation: Operation, to: object) -> None:
         """Starts an operation that answers a request of a client or of a node."""
         self._start(operation, to, LIFE_US)
+
+    def _answer_view(self, state: EngineState, request: wire.GetView, to: object) -> None:
+        state.answer(to, self.view_report.info())
 
     def _start(self, operation: Operation, to: object, life_us: int) -> None:
         self._operations.start(operation, to, self.host.now + life_us)

@@ -8,7 +8,7 @@ import msgspec
 
 from weft.dht.core import Core
 from weft.dht.role import Role
-from weft.dht.view import Member
+from weft.dht.view import Member, View
 from weft.proto import wire
 
 
@@ -22,7 +22,27 @@ class StatusHost(Protocol):
     def outage(self, number: int | None = None) -> str: ...
 
 
-def view_info(host: StatusHost) -> wire.ViewInfo:
+class ViewReport:
+    """The view as clients get it: the same object until the view, the node's own entry, an outage
+    or a member's liveness changes, so that an edge can keep the encoded answer, too."""
+
+    def __init__(self, host: StatusHost) -> None:
+        self._host = host
+        self._view: View | None = None
+        self._rest: tuple[object, ...] = ()
+        self._info = wire.ViewInfo("", 0, 0, [])
+
+    def info(self) -> wire.ViewInfo:
+        host, core = self._host, self._host.core
+        view = core.view
+        rest = (host.me, host.outage(), *map(core.alive, view.members))
+        if view is not self._view or rest != self._rest:
+            self._view, self._rest = view, rest
+            self._info = _view_info(host)
+        return self._info
+
+
+def _view_info(host: StatusHost) -> wire.ViewInfo:
     view = host.core.view
     places = {node: number for number, node in enumerate(view.members)}
     return wire.ViewInfo(

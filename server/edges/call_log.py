@@ -69,9 +69,9 @@ class CallLog:
         self.under_way += 1
         if not request_id or not _NAME.fullmatch(request_id):
             request_id = next(self._ids)
-        return LoggedCall(self, method, request_id)
+        return LoggedCall(method, request_id)
 
-    def end(self, call: LoggedCall, code: str, error: WeftError | None) -> None:
+    def end(self, call: LoggedCall, code: str, error: WeftError | None = None) -> None:
         took_s = time.perf_counter() - call.began
         self.under_way -= 1
         key = (call.method, code)
@@ -105,10 +105,9 @@ class CallLog:
 class LoggedCall:
     """One call in progress."""
 
-    __slots__ = ("_calls", "began", "method", "name")
+    __slots__ = ("began", "method", "name")
 
-    def __init__(self, calls: CallLog, method: str, name: str) -> None:
-        self._calls = calls
+    def __init__(self, method: str, name: str) -> None:
         self.method = method
         self.name = name
         self.began = time.perf_counter()
@@ -116,9 +115,6 @@ class LoggedCall:
     @property
     def trailing(self) -> tuple[str, str]:
         return REQUEST_ID, self.name
-
-    def end(self, code: str, error: WeftError | None = None) -> None:
-        self._calls.end(self, code, error)
 
 
 def _random_ids() -> Iterator[str]:

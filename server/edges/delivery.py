@@ -103,10 +103,12 @@ class MessageColumns(LeasedColumns):
         fixed = len(self._id) + 4 + len(self._tail) + (len(self._receipt) + 2) * bool(lent.nonce)
         self._body_starts = _starts(_BODY, self.bodies)
         self._extras = self._headers_and_keys()
-        inner = [
-            fixed + len(start) + len(body)
-            for start, body in zip(self._body_starts, self.bodies, strict=True)
-        ]
+        sizes = list(map(len, self.bodies))
+        if len(set(sizes)) == 1:
+            inner = [fixed + len(self._body_starts[0]) + sizes[0]] * len(sizes)
+        else:
+            starts = map(len, self._body_starts)
+            inner = [fixed + start + size for start, size in zip(starts, sizes, strict=True)]
         if self._extras:
             inner = [size + len(extra) for size, extra in zip(inner, self._extras, strict=True)]
         self._inner = inner
@@ -241,6 +243,28 @@ def _interleaved(columns: Sequence[Iterable[bytes]], count: int) -> bytes:
     for place, column in enumerate(columns):
         parts[place::width] = column
     return b"".join(parts)
+
+
+def single(lent: wire.Lent, frame: bytes, bytes_max: int) -> bytes | None:
+    """The response with one message, as `MessageColumns` writes it; None for a message with headers
+    or a key, and for one that may not fit into `bytes_max`."""
+    batch = wire.decode_payload(frame)
+    if batch.headers is not None or batch.keys is not None:
+        return None
+    (body,) = batch.bodies
+    message = b"".join((
+        id_start(lent.partition, lent.producer, lent.batch), INDEX_DIGITS[lent.first],
+        _BODY[len(body)], body,
+        _RECEIPT_START, grpc_receipts.pack((lent.partition, lent.lsn, lent.nonce), lent.first),
+        _tail(
+            lent.deliveries, lent.lease_ms, lent.priority, lent.reason, lent.origin, lent.due_ms,
+            lent.group,
+        ),
+        _pushed(lent.pushed_ms),
+    ))  # fmt: skip
+    if len(message) + _START_BYTES_MAX > bytes_max:
+        return None
+    return LeasedColumns.in_response[len(message)] + message
 
 
 class Delivery:

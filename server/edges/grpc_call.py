@@ -114,7 +114,7 @@ class ServedCall(ABC):
 
     def _succeed(self, message: bytes) -> None:
         self._leave()
-        self._entry.end(OK)
+        self.services.calls.end(self._entry, OK)
         self._respond(message)
 
     def _respond(self, message: bytes) -> None:
@@ -127,13 +127,13 @@ class ServedCall(ABC):
             facts = fields(call=self._entry.method, request=self._entry.name)
             log.error("a call failed", exc_info=error, extra=facts)
             error = WeftError("the node failed to process the call; see the node's log")
-        self._entry.end(error.code, error)
+        self.services.calls.end(self._entry, error.code, error)
         trailing = (*grpc_code.trailing(error), self._entry.trailing)
         self._finish(Ended(CODES[error.code], error.message, b"", trailing))
 
     def _end_cancelled(self) -> None:
         self._leave()
-        self._entry.end(CANCELLED)
+        self.services.calls.end(self._entry, CANCELLED)
 
     def _leave(self) -> None:
         self.closed = True
@@ -158,7 +158,7 @@ class ExchangeCall(ServedCall):
         headers: CallHeaders,
         peer: str,
     ) -> None:
-        super().__init__(services, method.call, headers, peer)
+        ServedCall.__init__(self, services, method.call, headers, peer)
         self._method = method
         self._asked = _NOTHING
         self._ticket: int | None = None
@@ -167,7 +167,8 @@ class ExchangeCall(ServedCall):
     def start(self, message: bytes, remaining_s: float | None = None) -> None:
         """Begins the call; `remaining_s` is the time until the client's deadline, if any."""
         try:
-            self._enter()
+            self.services.gate.enter()
+            self._entered = True
             self._put(self._method.ask(self.services, message, remaining_s))
         except Exception as error:
             self._end_with(error)
@@ -205,10 +206,11 @@ class ExchangeCall(ServedCall):
             self.services.give_back(self._asked.request, answer)
 
     def _put(self, asked: Asked) -> None:
-        who = self._who(asked.request)
-        self.services.gate.begin_wait(self, idle=type(asked.request) in MESSAGE_WAITS)
+        request, services = asked.request, self.services
+        who = services.caller(request, self._headers.token, self._peer)
+        services.gate.begin_wait(self, idle=type(request) in MESSAGE_WAITS)
         self._asked = asked
-        ticket = self._submit(asked.request, asked.payload, self.answered, who)
+        ticket = self._submit(request, asked.payload, self.answered, who)
         if asked is self._asked and not self.closed:  # else the answer came during the submit
             self._ticket = ticket
 

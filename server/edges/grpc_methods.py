@@ -20,6 +20,7 @@ from . import grpc_settle as settle
 from . import grpc_table as table
 from . import grpc_topic as topic
 from . import grpc_translation as translate
+from . import grpc_view as view
 from .consume_stream import consume
 from .grpc_method import ExchangeMethod, StreamMethod, exchange
 from .produce_stream import produce
@@ -154,10 +155,7 @@ _ROWS: Final[tuple[ExchangeMethod | StreamMethod, ...]] = (
     exchange("Table.Scan", pb.ScanRequest, table.scan, wire.KeyPage, table.page),
     StreamMethod("Table.Watch", watch, client_streams=False),
     # --- the cluster ---
-    exchange(
-        "Cluster.View", pb.ViewRequest, lambda asked: wire.GetView(),
-        wire.ViewInfo, translate.view,
-    ),
+    ExchangeMethod("Cluster.View", view.ask_view, view.reply_view),
     exchange(
         "Cluster.Status", pb.StatusRequest, lambda asked: wire.Status(),
         wire.StatusInfo, translate.status,

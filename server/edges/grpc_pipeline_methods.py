@@ -114,9 +114,9 @@ def ask_stage(_: GrpcServices, message: bytes, remaining_s: float | None) -> Ask
         close = Asked(pipelines.CloseStage(*named, request.close))
         if not request.messages:
             return close
-    count = len(request.messages)
-    asked = pipelines.StageBatch(*named, _producer(request.stage), request.sequence, count)
-    return Asked(asked, (payload_of(request.messages),), close)
+    raw = list(request.messages)  # each pass over protobuf's own list makes all bytes again
+    asked = pipelines.StageBatch(*named, _producer(request.stage), request.sequence, len(raw))
+    return Asked(asked, (payload_of(raw),), close)
 
 
 def reply_stage(

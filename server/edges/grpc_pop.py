@@ -13,7 +13,7 @@ from weft import limits
 from weft.proto import pipelines, wire
 from weft.proto import weft_pb2 as pb
 
-from .delivery import Delivery, LotColumns, MessageColumns
+from .delivery import Delivery, LotColumns, MessageColumns, single
 from .grpc_method import Asked, parse
 from .grpc_services import GrpcServices
 
@@ -48,7 +48,12 @@ def ask_pop(_: GrpcServices, message: bytes, remaining_s: float | None) -> Asked
 def reply_pop(
     services: GrpcServices, asked: Asked, answer: wire.Popped, frames: Sequence[bytes]
 ) -> bytes:
-    return _popped(services, asked, Delivery(answer.lent, frames, MessageColumns))
+    lent = answer.lent
+    if len(lent) == 1 == lent[0].count:  # as mostly, with the default limit
+        message = single(lent[0], frames[0], asked.kept)
+        if message is not None:
+            return message
+    return _popped(services, asked, Delivery(lent, frames, MessageColumns))
 
 
 def ask_pop_batches(_: GrpcServices, message: bytes, remaining_s: float | None) -> Asked:

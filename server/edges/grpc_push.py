@@ -30,7 +30,7 @@ _BODY_STARTS: Final = SoleFieldStarts(pb.OutMessage.BODY_FIELD_NUMBER)
 
 def ask_push(services: GrpcServices, message: bytes, remaining_s: float | None) -> Asked:
     request = parse(message, _RAW_PUSH)
-    raw = request.messages
+    raw = list(request.messages)  # each pass over protobuf's own list makes all bytes again
     drawn = services.local_names if request.queue in services.local else services.drawn
     return Asked(push_request(request, len(raw), drawn), (payload_of(raw),))
 
@@ -105,6 +105,8 @@ def reply_room(_: GrpcServices, asked: Asked, answer: wire.Done, frames: Sequenc
 
 def payload_of(raw: Sequence[bytes]) -> bytes:
     """The payload frame of serialized OutMessages."""
+    if len(raw) == 1 and raw[0].startswith(start := _BODY_STARTS[len(raw[0])]):
+        return wire.encode(wire.Payload([raw[0][len(start) :]]))
     if len(set(map(len, raw))) == 1:  # equal lengths, so equal starts
         start = _BODY_STARTS[len(raw[0])]
         if all(map(bytes.startswith, raw, repeat(start))):

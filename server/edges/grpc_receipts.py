@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, groupby, repeat
+from itertools import chain, groupby
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -18,6 +18,8 @@ from weft import limits
 from weft.errors import InvalidArgument, TooLarge
 from weft.proto import weft_pb2 as pb
 from weft.proto import wire
+
+from .proto_fields import INDEX_BYTES
 
 #: (partition, lsn, nonce): the engine's key of a lease.
 LeaseKey = tuple[int, int, int]
@@ -44,6 +46,14 @@ def pack(lease: LeaseKey, index: int) -> bytes:
 def unpack(receipt: bytes) -> tuple[LeaseKey, int]:
     partition, lsn, nonce, index = _shape.unpack(receipt)
     return (partition, lsn, nonce), index
+
+
+def of_message(receipt: bytes) -> wire.Receipt | None:
+    """The engine's receipt for the receipt of one message; None for one of another length."""
+    if len(receipt) != _shape.size:
+        return None
+    partition, lsn, nonce, index = _shape.unpack(receipt)
+    return wire.Receipt(partition, lsn, nonce, [(index, 1)])
 
 
 def pack_lot(lease: LeaseKey, first: int, count: int) -> bytes:
@@ -81,6 +91,7 @@ class Grouped:
             grouped.leases[lease] = [index]
             return grouped
         grouped._check(len(raw))
+        raw = list(raw)  # each pass over protobuf's own list makes all bytes again
         if raw and not parts and (run := _run_of_one_lease(raw)) is not None:
             grouped.leases[run[0]] = run[1]
             return grouped
@@ -163,18 +174,14 @@ class Grouped:
 def _run_of_one_lease(raw: Sequence[bytes]) -> tuple[LeaseKey, range] | None:
     """The messages of receipts that name consecutive messages of one lease in their order: the ack
     of a whole pop, mostly. Otherwise None."""
-    lease = raw[0][: _lease.size]
-    if set(map(len, raw)) != {_shape.size} or not all(map(bytes.startswith, raw, repeat(lease))):
+    if set(map(len, raw)) != {_shape.size}:
         return None
-    joined = b"".join(raw)
-    indexes = bytearray(2 * len(raw))
-    high, low = _lease.size, _lease.size + 1  # the bytes of an index
-    indexes[0::2], indexes[1::2] = joined[high :: _shape.size], joined[low :: _shape.size]
+    packed = raw[0][: _lease.size]
     (first,) = _index.unpack(raw[0])
-    run = range(first, first + len(raw))
-    if struct.unpack(f">{len(raw)}H", indexes) != tuple(run):
+    expected = packed.join([b"", *INDEX_BYTES[first : first + len(raw)]])
+    if b"".join(raw) != expected:
         return None
-    return unpack(raw[0])[0], run
+    return unpack(raw[0])[0], range(first, first + len(raw))
 
 
 def _distinct(found: list[Sequence[int]]) -> Sequence[int]:

@@ -59,6 +59,8 @@ class GrpcServices:
         self._batch_names = batch_names
         #: Queues whose unnamed batches stay on this node: `draw` names them.
         self.local: Final[Container[str]] = () if batch_names is None else batch_names.local
+        #: The last answer to a View, and its encoded response.
+        self.view: tuple[wire.ViewInfo, bytes] | None = None
         #: Names for the batches of these queues.
         self.local_names: Final = self.drawn if batch_names is None else batch_names.of(self.drawn)
 

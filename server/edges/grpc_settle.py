@@ -79,7 +79,10 @@ class Settlement:
 
 def ask_ack(_: GrpcServices, message: bytes, remaining_s: float | None) -> Asked:
     request = parse(message, pb.AckRequest)
-    return ack_of(Grouped.of(request.receipts), request.queue).ask()
+    receipts = request.receipts
+    if len(receipts) == 1 and (receipt := grpc_receipts.of_message(receipts[0])) is not None:
+        return Asked(wire.Ack(request.queue, [receipt]))
+    return ack_of(Grouped.of(receipts), request.queue).ask()
 
 
 def ask_nack(_: GrpcServices, message: bytes, remaining_s: float | None) -> Asked:
@@ -95,6 +98,9 @@ def ask_extend(_: GrpcServices, message: bytes, remaining_s: float | None) -> As
 def reply_settled(
     services: GrpcServices, asked: Asked, answer: wire.Settled, frames: Sequence[bytes]
 ) -> bytes | Asked:
+    if asked.kept is None:
+        assert isinstance(asked.request, wire.Ack)
+        return _reply_acked(services, asked.request.receipts[0], answer)
     settlement: Settlement = asked.kept
     result = settlement.reply(services, answer)
     if isinstance(result, Asked):
@@ -106,6 +112,16 @@ def reply_settled(
     return pb.SettleResponse(
         done=result.done, already=result.already, lost=lost + malformed
     ).SerializeToString()
+
+
+def _reply_acked(services: GrpcServices, receipt: wire.Receipt, answer: wire.Settled) -> bytes:
+    """The result of an ack of one message."""
+    lease, index = (receipt.partition, receipt.lsn, receipt.nonce), receipt.ranges[0][0]
+    if services.holders:
+        services.holders.settle({lease: [index]})
+    if not answer.lost:
+        return _settled(answer.done, 1 - answer.done)
+    return pb.SettleResponse(lost=[grpc_receipts.pack(lease, index)]).SerializeToString()
 
 
 @lru_cache(maxsize=1024)

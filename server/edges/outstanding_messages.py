@@ -61,6 +61,11 @@ class OutstandingMessages:
             self._holders.hold(lease_key(one), self)
             self.count += one.count
 
+    def holds(self, lease: LeaseKey, indexes: Sequence[int]) -> bool:
+        """True if all these messages of a lease are outstanding."""
+        loan = self._out.get(lease)
+        return loan is not None and not _bits(indexes) & ~loan.messages
+
     def settle(self, lease: LeaseKey, indexes: Sequence[int]) -> None:
         self._remove(lease, _bits(indexes))
 

@@ -3,7 +3,8 @@
 The client opens the stream with a queue, and grants *credit*: the number of messages that it is
 ready to take. The node delivers within the credit and never beyond. The client acks, nacks and
 extends on the stream, as often and in as large portions as it likes; each Settle is confirmed with
-the client's own tag. Credit is not returned by an ack: the client grants more when it wants more.
+the client's own tag; acks of one lease that arrive together are one request to the engine. Credit
+is not returned by an ack: the client grants more when it wants more.
 
 | state   | event                        | next    | action                                        |
 |---------|------------------------------|---------|-----------------------------------------------|
@@ -39,7 +40,8 @@ the leases move with their partitions, and the client settles with the unary met
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final
 
@@ -55,6 +57,7 @@ from .grpc_pop import answer_bytes
 from .grpc_receipts import Grouped
 from .grpc_settle import Settlement, SettleResult, ack_of, extend_of, nack_of
 from .outstanding_messages import OutstandingMessages
+from .proto_fields import FieldStarts, varint
 from .stream_call import CallCancelled, StreamCall
 
 LIMIT_DEFAULT: Final = 1000
@@ -66,6 +69,13 @@ SETTLES_MAX: Final = 64
 UNSENT_BYTES_MAX: Final = limits.MIB
 #: The reason of the nack for messages that a client leaves unsettled when it ends its side.
 ENDED_REASON: Final = "the worker's stream ended"
+#: A Settle that acks one message: its tag, and the lease and the index in its receipt.
+_plain_ack: Final = re.compile(
+    rb"(?:\x10[\x80-\xff]*[\x00-\x7f])?\x1a\x14(.{18})(..)", re.DOTALL
+).fullmatch
+_CONFIRMATION: Final = FieldStarts(pb.WorkResponse.CONFIRMATIONS_FIELD_NUMBER)
+_TAG: Final = bytes([pb.Confirmation.TAG_FIELD_NUMBER << 3])
+_DONE: Final = bytes([pb.Confirmation.DONE_FIELD_NUMBER << 3, 1])
 
 
 async def work(call: StreamCall) -> None:
@@ -112,7 +122,8 @@ class WorkStream:
         #: Nothing is popped until nothing is outstanding.
         self._alone = False
         self._settles = 0
-        self._confirmations: list[pb.Confirmation] = []
+        #: As fields of a response.
+        self._confirmations: list[bytes] = []
         self._error: WeftError | None = None
 
     @property
@@ -142,15 +153,27 @@ class WorkStream:
                 raise InvalidArgument("only the first request of a stream has open")
             self.handle(request)
         if self._confirmations:
-            response = pb.WorkResponse(confirmations=self._confirmations)
-            self._call.post(response.SerializeToString())
+            self._call.post(b"".join(self._confirmations))
             self._confirmations = []
         if not self._call.unsent:
             self._deliver()
 
     def handle(self, request: pb.WorkRequest) -> None:
+        acks: list[pb.Settle] = []
+        indexes: list[int] = []
+        lease = b""
         for settle in request.settles:
-            self._settle(settle)
+            plain = _plain_ack(settle.SerializeToString())
+            if plain is None or plain[1] != lease:
+                self._ack(acks, lease, indexes)
+                acks, indexes, lease = [], [], b""
+            if plain is None:
+                self._settle(settle)
+            else:
+                acks.append(settle)
+                indexes.append(int.from_bytes(plain[2], "big"))
+                lease = plain[1]
+        self._ack(acks, lease, indexes)
         if self._credit + request.credit > CREDIT_MAX:
             raise InvalidArgument(
                 f"a stream has at most {CREDIT_MAX} unused credit, and {request.credit} more would "
@@ -199,6 +222,20 @@ class WorkStream:
 
     # --- settles ------------------------------------------------------------------------------
 
+    def _ack(self, acks: list[pb.Settle], packed: bytes, indexes: list[int]) -> None:
+        """Acks messages of one lease, each named by a Settle of its own, with one request if all of
+        them are outstanding: then each of them is acked once, and none before."""
+        if len(acks) > 1 and len(set(indexes)) == len(indexes):
+            lease, _ = grpc_receipts.unpack(packed + bytes(2))
+            if self.outstanding.holds(lease, indexes):
+                grouped = Grouped({lease: indexes})
+                self._settles += len(acks)
+                tags = [settle.tag for settle in acks]
+                self._submit(tags, ack_of(grouped, self._queue).ask())
+                return
+        for settle in acks:
+            self._settle(settle)
+
     def _settle(self, settle: pb.Settle) -> None:
         try:
             settlement = self._settlement(settle, Grouped.of(settle.receipts, settle.lots))
@@ -206,7 +243,7 @@ class WorkStream:
             self._refuse(settle.tag, error)
             return
         self._settles += 1
-        self._submit(settle.tag, settlement.ask())
+        self._submit([settle.tag], settlement.ask())
 
     def _settlement(self, settle: pb.Settle, grouped: Grouped) -> Settlement:
         match settle.action:
@@ -218,31 +255,42 @@ class WorkStream:
                 return extend_of(grouped, self._queue, settle.lease_ms, handed=settle.handed)
         raise InvalidArgument(f"no action of Settle has the number {settle.action}")
 
-    def _submit(self, tag: int, asked: Asked) -> None:
-        self._call.submit(asked.request, (), partial(self._settled, tag, asked))
+    def _submit(self, tags: Sequence[int], asked: Asked) -> None:
+        self._call.submit(asked.request, (), partial(self._settled, tags, asked))
 
     def _settled(
-        self, tag: int, asked: Asked, answer: wire.AnyAnswer, frames: Sequence[bytes]
+        self, tags: Sequence[int], asked: Asked, answer: wire.AnyAnswer, frames: Sequence[bytes]
     ) -> None:
         settlement: Settlement = asked.kept
         if isinstance(answer, wire.Failure):
-            self._settles -= 1
-            self._refuse(tag, from_code(answer.code, answer.message))
+            self._settles -= len(tags)
+            for tag in tags:
+                self._refuse(tag, from_code(answer.code, answer.message))
             return
         assert isinstance(answer, wire.Settled)
         result = settlement.reply(self._call.services, answer)
         if isinstance(result, Asked):
             try:
-                self._submit(tag, result)
+                self._submit(tags, result)
             except WeftError as error:  # the token was revoked between the two requests
                 self._error = error
             return
-        self._settles -= 1
-        self._confirmations.append(_confirmation(tag, settlement.grouped, result))
+        self._settles -= len(tags)
+        if len(tags) == 1:
+            self._confirm(_confirmation(tags[0], settlement.grouped, result))
+        elif result.done == len(tags):
+            fields = [_TAG + varint(tag) + _DONE for tag in tags]
+            self._confirmations += map(_CONFIRMATION.field, fields)
+        else:
+            for confirmation in _confirmations(tags, settlement.grouped, result):
+                self._confirm(confirmation)
+
+    def _confirm(self, confirmation: pb.Confirmation) -> None:
+        self._confirmations.append(_CONFIRMATION.field(confirmation.SerializeToString()))
 
     def _refuse(self, tag: int, error: WeftError) -> None:
         refusal = pb.Refusal(code=error.code, message=error.message, retriable=error.retriable)
-        self._confirmations.append(pb.Confirmation(tag=tag, refusal=refusal))
+        self._confirm(pb.Confirmation(tag=tag, refusal=refusal))
 
     # --- the end ------------------------------------------------------------------------------
 
@@ -285,3 +333,21 @@ def _confirmation(tag: int, grouped: Grouped, result: SettleResult) -> pb.Confir
         confirmation.lost_receipts.extend(grpc_receipts.pack(*each) for each in lost)
         confirmation.lost_lots.extend(grouped.parts(result.lost))
     return confirmation
+
+
+def _confirmations(
+    tags: Sequence[int], grouped: Grouped, result: SettleResult
+) -> Iterator[pb.Confirmation]:
+    """The result of an ack of several messages, by message. Messages that another node acked at the
+    same time are only counted: which ones they were makes no difference, so they are the last."""
+    ((lease, indexes),) = grouped.leases.items()
+    lost = {index for _, index in result.lost}
+    done = result.done
+    for tag, index in zip(tags, indexes, strict=True):
+        if index in lost:
+            yield pb.Confirmation(tag=tag, lost_receipts=[grpc_receipts.pack(lease, index)])
+        elif done:
+            done -= 1
+            yield pb.Confirmation(tag=tag, done=1)
+        else:
+            yield pb.Confirmation(tag=tag, already=1)

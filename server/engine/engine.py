@@ -97,6 +97,8 @@ class Engine:
         self.recorded_leases = RecordedLeases(self.state)
         self.destinations = destinations.Destinations(self.state)
         self.durability = durability
+        #: Handlers of the node core for requests that a round of the engine alone may have, too.
+        self.foreign: Mapping[type, Callable[..., None]] = {}
         self._retain_at = 0
         self._forget_at = 0
 
@@ -188,7 +190,7 @@ class Engine:
         try:
             if len(payload) != (kind in WITH_PAYLOAD):
                 raise InvalidArgument(f"{len(payload)} payload frames do not go with this verb")
-            handler = _HANDLERS.get(kind)
+            handler = _HANDLERS.get(kind) or self.foreign.get(kind)
             if handler is None:
                 raise InvalidArgument(f"{kind.__name__} is not for the engine")
             if payload:

@@ -1,4 +1,4 @@
-"""Produce and Work, stepped by hand: merging, bounds, and what returns when a stream ends."""
+"""Produce, stepped by hand: merging, and bounds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.unit.stepped_call import RecordingNode, SteppedStream, services
 from weft import limits
 from weft.proto import weft_pb2 as pb
 from weft.proto import wire
-from weft.server.edges import produce_stream, work_stream
+from weft.server.edges import produce_stream
 from weft.server.edges.grpc_code import GrpcCode
 from weft.server.edges.stream_call import INBOX_BYTES_MAX, INBOX_MESSAGES_MAX
 from weft.server.security.access import Access, Grant, Principal
@@ -193,154 +193,3 @@ def test_a_denied_queue_is_refused_and_an_unknown_token_ends_the_stream() -> Non
     producer.call.run()
     assert producer.call.end is not None
     assert producer.call.end.code is GrpcCode.UNAUTHENTICATED
-
-
-# --- work -------------------------------------------------------------------------------------
-
-LENT = wire.Lent(3, 9, 11, 0, 2, 5, 6, 1, 1000, 2000)
-FRAME = wire.encode(wire.Payload([b"a" * 600, b"b" * 600]))
-WHOLE = wire.Receipt(3, 9, 11, [(0, 2)])
-
-
-class Worker:
-    def __init__(self, credit: int = 2, **opened: Any) -> None:
-        self.node = RecordingNode()
-        self.call = SteppedStream(services(self.node), "/weft.v1.Queue/Work")
-        self.send(pb.WorkRequest(open=pb.WorkOpen(queue="q", **opened), credit=credit))
-        self.call.start()
-        self.call.run()
-
-    def send(self, request: pb.WorkRequest) -> None:
-        self.call.deliver(request.SerializeToString())
-        self.call.run()
-
-    def pop(self) -> None:
-        self.node.submitted[-1].answer(wire.Popped([LENT]), [FRAME])
-        self.call.run()
-
-
-def test_a_pop_asks_for_the_credit() -> None:
-    worker = Worker(credit=7, prefetch=True, lease_ms=5)
-    assert worker.node.requests == [wire.Pop("q", 7, limits.WAIT_MS_MAX, 5, prefetch=True)]
-    worker.pop()
-    assert worker.node.requests[1:] == [wire.Pop("q", 5, limits.WAIT_MS_MAX, 5, prefetch=True)]
-
-
-def test_nothing_is_popped_without_credit() -> None:
-    worker = Worker(credit=0)
-    assert worker.node.requests == []
-    worker.send(pb.WorkRequest(credit=2))
-    worker.pop()
-    assert len(worker.node.requests) == 1
-
-
-def test_what_flow_control_did_not_take_returns_uncounted() -> None:
-    worker = Worker(max_bytes=limits.KIB)  # a page for each message
-    worker.call.takes = False
-    worker.pop()
-    assert len(worker.call.to_client) == 1
-    worker.call.cancel()
-    assert worker.node.requests[1:] == [
-        wire.Nack("q", [wire.Receipt(3, 9, 11)], counted=False),
-    ]
-
-
-def test_a_page_that_was_taken_counts_and_the_next_does_not() -> None:
-    worker = Worker(max_bytes=limits.KIB)
-    worker.call.takes = False
-    worker.pop()
-    worker.call.sent(worker.call.unsent)
-    worker.call.run()
-    assert len(worker.call.to_client) == 2
-    worker.call.cancel()
-    assert worker.node.requests[1:] == [
-        wire.Nack("q", [wire.Receipt(3, 9, 11, [(1, 1)])], counted=False),
-        wire.Extend("q", [wire.Receipt(3, 9, 11, [(0, 1)])], limits.LEASE_MS_MIN),
-    ]
-
-
-def test_a_client_that_ends_its_side_returns_its_messages() -> None:
-    worker = Worker()
-    worker.pop()
-    worker.call.end_of_input()
-    worker.call.run()
-    assert worker.node.requests[1:] == [wire.Nack("q", [WHOLE], reason=work_stream.ENDED_REASON)]
-    assert worker.call.end is not None
-    assert worker.call.end.code is GrpcCode.OK
-
-
-def test_a_drain_leaves_the_messages_with_the_client() -> None:
-    worker = Worker()
-    worker.pop()
-    worker.call.services.gate.close()
-    assert worker.call.end is not None
-    assert worker.call.end.code is GrpcCode.UNAVAILABLE
-    assert len(worker.node.requests) == 1
-
-
-def test_a_drain_leaves_a_posted_page_with_the_client_and_returns_the_pages_behind_it() -> None:
-    worker = Worker(max_bytes=limits.KIB)
-    worker.call.takes = False
-    worker.pop()
-    worker.call.services.gate.close()
-    assert worker.call.end is not None
-    assert worker.node.requests[1:] == [
-        wire.Nack("q", [wire.Receipt(3, 9, 11, [(1, 1)])], counted=False),
-    ]
-
-
-def test_a_drain_of_consume_leaves_a_posted_page_with_the_client() -> None:
-    node = RecordingNode()
-    call = SteppedStream(services(node), "/weft.v1.Queue/Consume")
-    request = pb.ConsumeRequest(queue="q", max_bytes=limits.KIB)
-    call.deliver(request.SerializeToString())
-    call.takes = False
-    call.start()
-    call.run()
-    node.submitted[-1].answer(wire.Popped([LENT]), [FRAME])
-    call.run()
-    call.services.gate.close()
-    assert call.end is not None
-    assert node.requests[1:] == [
-        wire.Nack("q", [wire.Receipt(3, 9, 11, [(1, 1)])], counted=False),
-    ]
-
-
-def test_a_pop_under_way_is_withdrawn_with_the_stream() -> None:
-    worker = Worker()
-    worker.call.cancel()
-    assert worker.node.cancelled == [0]
-    worker.node.submitted[0].answer(wire.Popped([LENT]), [FRAME])
-    assert worker.node.requests[1:] == [
-        wire.Nack("q", [wire.Receipt(3, 9, 11)], counted=False),
-    ]
-
-
-def test_settles_under_way_are_bounded() -> None:
-    worker = Worker(credit=0)
-    for tag in range(work_stream.SETTLES_MAX + 1):
-        worker.send(pb.WorkRequest(settles=[pb.Settle(tag=tag, receipts=[bytes(20)])]))
-    assert len(worker.node.requests) == work_stream.SETTLES_MAX
-    worker.node.submitted[0].answer(wire.Settled(0, 0, [0]), ())
-    worker.call.run()
-    assert len(worker.node.requests) == work_stream.SETTLES_MAX + 1
-    (confirmation,) = pb.WorkResponse.FromString(worker.call.to_client[0]).confirmations
-    assert confirmation == pb.Confirmation(tag=0, lost_receipts=[bytes(20)])
-
-
-def test_a_message_to_be_sent_alone_waits_for_the_others() -> None:
-    worker = Worker(credit=10)
-    worker.pop()
-    alone = wire.Lent(3, 9, 12, 0, 1, 5, 7, 2, 1000, 2000, alone=True)
-    frame = wire.encode(wire.Payload([b"x"]))
-    worker.node.submitted[1].answer(wire.Popped([alone]), [frame])
-    worker.call.run()
-    assert worker.node.requests[2:] == [wire.Nack("q", [wire.Receipt(3, 9, 12)], counted=False)]
-    assert worker.call.alarm == 2.0
-    worker.call.time = 2.0  # the leases of the others have expired
-    worker.call.wake()
-    worker.call.run()
-    assert worker.node.requests[3] == wire.Pop("q", 8, limits.WAIT_MS_MAX, 0)
-    worker.node.submitted[3].answer(wire.Popped([alone]), [frame])
-    worker.call.run()
-    assert len(worker.node.requests) == 4

@@ -161,6 +161,35 @@ def test_a_known_block_is_not_decoded_again_until_the_table_changes() -> None:
     assert decoder.decode(b"\xbf").fields == ((b"a", b"b"),)
 
 
+def test_indexes_of_one_byte_follow_the_table_through_many_insertions() -> None:
+    """As from a client that inserts the deadline of each call: all other indexes move each time."""
+    decoder = HpackDecoder(frozenset({b"grpc-timeout"}))
+    encoder, expected = reference.Encoder(), reference.Decoder()
+    for number in range(400):
+        path = b"/weft.v1.Queue/" + (b"Push", b"Pop", b"Ack")[number % 3]
+        fields = [
+            (b":method", b"POST"), (b":path", path), (b":authority", b"a"), (b"te", b"trailers"),
+            (b"grpc-timeout", b"%du" % (50_000_000 - number)), (b"authorization", b"Bearer b"),
+        ]  # fmt: skip
+        block = bytes(encoder.encode(fields))
+        found = decoder.decode(block)
+        assert found.varying == (fields[4],)
+        whole = tuple(found.varying[0] if name == b"grpc-timeout" else (name, value)
+                      for name, value in found.fields)  # fmt: skip
+        assert whole == decoded_by_reference(expected, block)
+
+
+def test_an_index_of_a_field_that_was_evicted_is_refused() -> None:
+    """The decoder has decoded the same field before, and must not remember its meaning."""
+    decoder = HpackDecoder()
+    decoder.decode(unhexed("4001610162"))  # inserts a: b
+    assert decoder.decode(b"\x82\xbe").fields[1] == (b"a", b"b")
+    assert decoder.decode(b"\x82\xbe\x00\x01c\x01d").fields[1] == (b"a", b"b")
+    decoder.decode(unhexed("20"))  # a table of size 0
+    with pytest.raises(ProtocolError):
+        decoder.decode(b"\x82\xbe\x00\x01c\x01d")
+
+
 def test_varying_fields_keep_their_place_without_their_value() -> None:
     decoder = HpackDecoder(frozenset({b"x"}))
     encoder = reference.Encoder()

@@ -149,5 +149,20 @@ def test_requests_of_a_short_round_leave_no_work_to_other_parts() -> None:
         wire.Push, wire.Multicast, wire.PushTopic, wire.Pop, wire.Ack, wire.Nack, wire.Extend,
         wire.Peek, wire.Commit, wire.Move,
         wire.Put, wire.RemoveKey, wire.AppendKey, wire.SwapKey, wire.Lookup,
-        wire.InsertMany, wire.LookupMany, wire.RemoveMany,
+        wire.InsertMany, wire.LookupMany, wire.RemoveMany, wire.GetView,
     } == SHORT_ROUND  # fmt: skip
+
+
+def test_a_view_is_the_same_answer_until_it_changes() -> None:
+    node = Single()
+    ask = ("view", wire.GetView(), ())
+    node.core.next_due()
+    (first,), (again,) = answers(node.short(push(1), ask))[1:], answers(node.round(ask))
+    assert isinstance(first.answer, wire.ViewInfo)
+    assert first.answer.nodes[0].grpc == MEMBER.grpc
+    assert len(first.answer.primaries) == 4
+    assert again.answer is first.answer, "an edge keeps the encoded answer of this object"
+    node.core.me = Member("127.0.0.1:1", "00" * 32, "127.0.0.1:9", "127.0.0.1:3", "active")
+    (moved,) = answers(node.round(ask))
+    assert isinstance(moved.answer, wire.ViewInfo)
+    assert moved.answer.nodes[0].grpc == "127.0.0.1:9"
