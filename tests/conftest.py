@@ -7,6 +7,14 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# Hypothesis draws the same examples in every run, and nothing of it depends on the clock of a busy
+# machine. A search that differs every time is for a developer: HYPOTHESIS_PROFILE=search.
+PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("weft", PATIENT, derandomize=True, max_examples=100)
+settings.register_profile("search", PATIENT, max_examples=1000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "weft"))
 
 # A shell that starts the tests in the background ignores SIGINT, and every process started from
 # here would inherit that; tests that interrupt a command need the default handler.
