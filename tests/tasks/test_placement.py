@@ -101,12 +101,15 @@ def test_tasks_run_at_the_site_of_their_data(strict_sites: None) -> None:
 
 def test_a_full_site_gives_work_away_and_its_blocks_are_fetched(two_sites: object) -> None:
     blocks = made(10, "a")
-    futures = [near.measure.submit(block, seconds=0.1) for block in blocks * 4]
-    found = tasks.gather(futures, timeout=TIMEOUT_S)
-    sites = Counter(name for name, _ in found)
-    assert sites["a"] >= 10
-    assert sites["b"] >= 10, sites  # b fetches blocks of a, or it would be idle
-    assert {size for _, size in found} == {SIZE}
+    rounds: list[Counter[str | int]] = []
+    # Of 40 tasks each site runs about 20, unless one of them is paused meanwhile.
+    while not rounds or min(rounds[-1]["a"], rounds[-1]["b"]) < 10:
+        assert len(rounds) < 5, rounds
+        futures = [near.measure.submit(block, seconds=0.1) for block in blocks * 4]
+        found = tasks.gather(futures, timeout=TIMEOUT_S)
+        rounds.append(Counter(name for name, _ in found))
+        assert {size for _, size in found} == {SIZE}
+    # b has fetched blocks of a, or it would have been idle.
 
     def counted() -> bool:
         load = sites_of(workers(), []).get("b")
@@ -156,12 +159,13 @@ def test_a_block_ends_after_its_time(node: Cluster, tmp_path: Path) -> None:
 
 def test_a_task_in_the_queue_of_a_site_is_cancelled(node: Cluster, tmp_path: Path) -> None:
     with site(node, "b", tmp_path), site(node, "a", tmp_path):
-        running = [near.visit.submit("a", seconds=0.5) for _ in range(2)]
-        futures = [near.visit.submit("a", seconds=0.5) for _ in range(8)]
-        futures[-1].cancel()
+        over = tmp_path / "over"
+        *futures, last = [near.visit.submit("a", until=str(over)) for _ in range(10)]
+        last.cancel()
         with pytest.raises(weft.TaskCancelled):
-            futures[-1].result(timeout=TIMEOUT_S)
-        tasks.gather([*running, *futures[:-1]], timeout=TIMEOUT_S)
+            last.result(timeout=TIMEOUT_S)
+        over.touch()
+        assert set(tasks.gather(futures, timeout=TIMEOUT_S)) <= {"a", "b"}
 
 
 def test_bad_places_are_refused(node: Cluster) -> None:
