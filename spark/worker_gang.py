@@ -32,6 +32,8 @@ START_POLL_S: Final = 0.05
 SIGN_TTL_MS: Final = 30_000
 RENEW_S: Final = 5.0
 _GRACE_S: Final = 60.0
+_CANCEL_S: Final = 1.0
+_CANCELS: Final = 60
 #: The worker ends with the Python process of its executor.
 _RUN: Final = (
     "import sys; from weft.tasks.child_process import end_with; end_with(int(sys.argv.pop(1))); "
@@ -83,9 +85,10 @@ def workers(
 
         renewal = threading.Thread(target=renew, name="weft-spark-gang", daemon=True)
         renewal.start()
+        up = 0
         try:
             deadline = time.monotonic() + timeout
-            while len(list(client.kv.scan(f"{key}/up/", limit=n))) < n:
+            while (up := len(list(client.kv.scan(f"{key}/up/", limit=n)))) < n:
                 job.check()
                 if time.monotonic() > deadline:
                     raise DeadlineExceeded(
@@ -102,7 +105,8 @@ def workers(
                 client.kv.remove(f"{key}/run")
             except WeftError:
                 pass  # the sign ends by itself; the job must end, too
-            job.end()
+            # Without a worker no task runs that could finish: Spark may still look for slots.
+            job.end(_GRACE_S if up else 0)
 
 
 class _GangJob:
@@ -130,11 +134,14 @@ class _GangJob:
         if self._ended:
             raise Unavailable(f"the workers in Spark have ended: {_reason(self._error)}")
 
-    def end(self) -> None:
-        self._thread.join(_GRACE_S)
-        if self._thread.is_alive():
-            self._context.cancelJobGroup(self._gang)
-            self._thread.join(_GRACE_S)
+    def end(self, grace_s: float) -> None:
+        """Waits for the workers, and cancels the job if it has not ended after the grace."""
+        self._thread.join(grace_s)
+        for _ in range(_CANCELS):
+            if not self._thread.is_alive():
+                break
+            self._context.cancelJobGroup(self._gang)  # without effect before the job has begun
+            self._thread.join(_CANCEL_S)
 
 
 def _reason(trace: str) -> str:

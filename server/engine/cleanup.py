@@ -123,8 +123,12 @@ def forget(state: EngineState) -> Generator[None]:
                 yield
 
 
-def forget_strays(state: EngineState) -> None:
-    """Discards expired dedup entries of unknown queues in memory; most such queues are deleted."""
+def forget_pushes(state: EngineState) -> None:
+    """Discards expired dedup entries in memory, also of unknown queues; most such queues are
+    deleted."""
+    for queue in state.queues.values():
+        for window in queue.windows.values():
+            window.expire(state.now)
     current = expiry_slice(state.now, 0)
     for created, pushes in list(state.stray_pushes.items()):
         kept = [pushed for pushed in pushes if pushed.expires >= current]

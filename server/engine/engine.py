@@ -367,10 +367,7 @@ class Engine:
             table_watch.forget(state)
             state.leases.tidy(state.now)
             state.lease_records.tidy(state)
-            cleanup.forget_strays(state)
-            for queue in state.queues.values():
-                for window in queue.windows.values():
-                    window.expire(state.now)
+            cleanup.forget_pushes(state)
 
     def _fall_due(self, queue_id: int) -> None:
         state = self.state

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -170,8 +171,10 @@ def test_a_worker_that_cannot_start_in_an_executor(spark: SparkSession, node: Cl
 def test_more_workers_than_slots_are_refused(spark: SparkSession, node: Cluster) -> None:
     from weft.spark import workers
 
-    gang = workers(spark, 9, "weft.tasks.mapreduce:app", servers=",".join(node.servers))
-    with pytest.raises(weft.Unavailable, match="barrier"), gang:
+    servers = ",".join(node.servers)
+    gang = workers(spark, 9, "weft.tasks.mapreduce:app", servers=servers, timeout=2)
+    with pytest.raises(weft.DeadlineExceeded, match=r"9 workers have not .* barrier job"), gang:
         pass
+    assert not [each for each in threading.enumerate() if each.name.startswith("spark-")]
     with pytest.raises(weft.InvalidArgument, match="n must be"), workers(spark, 0, "x:app"):
         pass

@@ -30,8 +30,10 @@ def join(blocks: list[Block]) -> Block:
 
 
 @app.task(near="site")
-def visit(site: str, seconds: float = 0.0) -> str:
-    time.sleep(seconds)
+def visit(site: str, until: str = "") -> str:
+    """Runs until a file exists."""
+    while until and not os.path.exists(until):
+        time.sleep(0.01)
     return app.blocks.site
 
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -37,10 +37,10 @@ def connected(node: Cluster) -> Iterator[None]:
 
 
 @contextmanager
-def site(node: Cluster, name: str, folder: Path, *more: str) -> Iterator[WorkerProcess]:
+def site(node: Cluster, name: str, folder: Path, app: str = "near") -> Iterator[WorkerProcess]:
     """A worker at a site with a spill folder of its own."""
-    words = ("--site", name, "--spill", str(folder / name), *more)
-    with worker_process("tests.tasks.near:app", node.servers, *words, folder=ROOT) as worker:
+    words = ("--site", name, "--spill", str(folder / name))
+    with worker_process(f"tests.tasks.{app}:app", node.servers, *words, folder=ROOT) as worker:
         worker.logged("takes")
         wait_for(lambda: any(b.site == name and b.blocks for b in workers()))
         yield worker
@@ -51,6 +51,13 @@ def site(node: Cluster, name: str, folder: Path, *more: str) -> Iterator[WorkerP
 def two_sites(node: Cluster, tmp_path: Path) -> Iterator[dict[str, WorkerProcess]]:
     with ExitStack() as ends:
         yield {name: ends.enter_context(site(node, name, tmp_path)) for name in ("a", "b")}
+
+
+@pytest.fixture
+def strict_sites(node: Cluster, tmp_path: Path) -> Iterator[None]:
+    """Two sites that take no task from each other, however slow one of them is."""
+    with site(node, "a", tmp_path, "strict_sites"), site(node, "b", tmp_path, "strict_sites"):
+        yield
 
 
 def workers() -> list[WorkerBeat]:
@@ -64,31 +71,45 @@ def wait_for(holds: Any) -> None:
         time.sleep(0.05)
 
 
-def made(count: int, at: str) -> list[tasks.Block]:
-    futures = [near.make.with_options(near=at).submit(n, SIZE) for n in range(count)]
+def made_near(numbers: Iterable[int], at: str) -> list[tasks.Block]:
+    futures = [near.make.with_options(near=at).submit(n, SIZE) for n in numbers]
     return tasks.gather(futures, timeout=TIMEOUT_S)
 
 
-def test_tasks_run_at_the_site_of_their_data(two_sites: object) -> None:
-    blocks = made(20, "a") + made(20, "b")
+def made(count: int, at: str) -> list[tasks.Block]:
+    """Blocks at a site. An idle site may steal the task of one: its block is then made again."""
+    found: dict[int, tasks.Block] = {}
+    deadline = time.monotonic() + TIMEOUT_S
+    while len(found) < count:
+        assert time.monotonic() < deadline
+        missing = [n for n in range(count) if n not in found]
+        blocks = made_near(missing, at)
+        found.update((n, each) for n, each in zip(missing, blocks, strict=True) if each.site == at)
+    return [found[n] for n in range(count)]
+
+
+def test_tasks_run_at_the_site_of_their_data(strict_sites: None) -> None:
+    blocks = made_near(range(20), "a") + made_near(range(20), "b")
     assert [block.site for block in blocks] == ["a"] * 20 + ["b"] * 20
-    found = tasks.gather(near.measure.map(blocks[::2] + blocks[1::2]), timeout=TIMEOUT_S)
-    assert {size for _, size in found} == {SIZE}
-    wanted = [block.site for block in blocks[::2] + blocks[1::2]]
-    assert sum(a == b for (a, _), b in zip(found, wanted, strict=True)) >= 30
+    mixed = blocks[::2] + blocks[1::2]
+    found = tasks.gather(near.measure.map(mixed), timeout=TIMEOUT_S)
+    assert found == [[block.site, SIZE] for block in mixed]
     names = tasks.gather([near.visit.submit(each) for each in "abab"], timeout=TIMEOUT_S)
-    assert set(names) <= {"a", "b"}
+    assert names == [*"abab"]
     assert near.visit.submit("").result(timeout=TIMEOUT_S) in ("a", "b")
 
 
 def test_a_full_site_gives_work_away_and_its_blocks_are_fetched(two_sites: object) -> None:
     blocks = made(10, "a")
-    futures = [near.measure.submit(block, seconds=0.1) for block in blocks * 4]
-    found = tasks.gather(futures, timeout=TIMEOUT_S)
-    sites = Counter(name for name, _ in found)
-    assert sites["a"] >= 10
-    assert sites["b"] >= 10, sites  # b fetches blocks of a, or it would be idle
-    assert {size for _, size in found} == {SIZE}
+    rounds: list[Counter[str | int]] = []
+    # Of 40 tasks each site runs about 20, unless one of them is paused meanwhile.
+    while not rounds or min(rounds[-1]["a"], rounds[-1]["b"]) < 10:
+        assert len(rounds) < 5, rounds
+        futures = [near.measure.submit(block, seconds=0.1) for block in blocks * 4]
+        found = tasks.gather(futures, timeout=TIMEOUT_S)
+        rounds.append(Counter(name for name, _ in found))
+        assert {size for _, size in found} == {SIZE}
+    # b has fetched blocks of a, or it would have been idle.
 
     def counted() -> bool:
         load = sites_of(workers(), []).get("b")
@@ -138,12 +159,13 @@ def test_a_block_ends_after_its_time(node: Cluster, tmp_path: Path) -> None:
 
 def test_a_task_in_the_queue_of_a_site_is_cancelled(node: Cluster, tmp_path: Path) -> None:
     with site(node, "b", tmp_path), site(node, "a", tmp_path):
-        running = [near.visit.submit("a", seconds=0.5) for _ in range(2)]
-        futures = [near.visit.submit("a", seconds=0.5) for _ in range(8)]
-        futures[-1].cancel()
+        over = tmp_path / "over"
+        *futures, last = [near.visit.submit("a", until=str(over)) for _ in range(10)]
+        last.cancel()
         with pytest.raises(weft.TaskCancelled):
-            futures[-1].result(timeout=TIMEOUT_S)
-        tasks.gather([*running, *futures[:-1]], timeout=TIMEOUT_S)
+            last.result(timeout=TIMEOUT_S)
+        over.touch()
+        assert set(tasks.gather(futures, timeout=TIMEOUT_S)) <= {"a", "b"}
 
 
 def test_bad_places_are_refused(node: Cluster) -> None:
