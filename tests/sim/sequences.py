@@ -115,6 +115,10 @@ class Sequences:
     def _pushed(
         self, batch: Batch, _: Machine, answer: wire.AnyAnswer, __: Sequence[bytes]
     ) -> None:
+        refused = isinstance(answer, wire.Failure) and answer.code == "QUEUE_NOT_FOUND"
+        if refused and _SWEPT in self._queues[batch.number]:
+            queues = self._clients.queues
+            self._clients.make_again(next(each for each in queues if each.name == _SWEPT))
         if not isinstance(answer, wire.Multicasted):
             return
         first, checker = not batch.done, self._world.checker
