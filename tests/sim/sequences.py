@@ -136,11 +136,24 @@ class Sequences:
 
     def disabled(self) -> str:
         """What is missing for the multicasts: every member has to say once that it knows them."""
-        machines = [each for each in self._world.machines.values() if each.up]
-        spread = self._world.options.partitions > 1 and len(self._world.newest_view.members) > 1
-        if any(each.node_core.engine.destinations.ordered_enabled for each in machines):
+        if not self._batches:
             return ""
-        return "ordered multicasts are not enabled" if self._batches and spread else ""
+        machines = [each for each in self._world.machines.values() if each.up]
+        several = len(self._world.newest_view.members) > 1
+        if several and any(self._is_spread(batch.number) for batch in self._batches):
+            enabled = any(m.node_core.engine.destinations.ordered_enabled for m in machines)
+            return "" if enabled else "ordered multicasts are not enabled"
+        enabled = any(m.node_core.engine.destinations.enabled for m in machines)
+        return "" if enabled else "multicasts are not enabled"
+
+    def _is_spread(self, number: int) -> bool:
+        """True if the queues of a batch that keep an order are on several partitions."""
+        partitions, key = self._world.options.partitions, self._keys[number]
+        chosen = set(self._queues[number])
+        places = {placement.of_text(n, partitions) for n in names(partitions) if n in chosen}
+        if GROUPS in chosen and key is not None:
+            places.add(placement.of_text(key, partitions))
+        return len(places) > 1
 
     def check(self) -> None:
         """At the end of the run, when every queue is empty."""
