@@ -24,6 +24,8 @@ from .state import EngineState
 
 #: Batches, parts or records per round.
 STEP: Final = 500
+#: Partitions searched for records per round: a scan over what was deleted before takes long, too.
+SCANNED: Final = 8
 
 
 def sweep(state: EngineState, dead: QueueState) -> Generator[None]:
@@ -105,7 +107,9 @@ def forget(state: EngineState) -> Generator[None]:
     """Deletes dedup records and purge records of ended time slices."""
     last = expiry_slice(state.now, 0) - 1
     number = 0
-    for partition in sorted(state.led - {state.catalogue}):
+    for at, partition in enumerate(sorted(state.led - {state.catalogue})):
+        if at % SCANNED == SCANNED - 1:
+            yield
         for kind in (layout.DEDUP, layout.DEDUP_KEY):
             for key, _ in state.overlay.scan(*layout.slice_range(kind, partition, last)):
                 if partition not in state.led:

@@ -166,6 +166,14 @@ class Clients:
         create = wire.create_request(queue.name, queue.settings)
         self.world.ask(machine, create, (), made, plain=True)
 
+    def make_again(self, queue: Used) -> None:
+        """For a client that was told that the queue does not exist.
+
+        A delete may be executed after the answer to a create that was sent before the delete.
+        """
+        queue.made = False
+        self.make(queue)
+
     # --- producers ------------------------------------------------------------------------
 
     def prepare(self, count: int) -> list[Batch]:
@@ -231,8 +239,7 @@ class Clients:
                     self.world.rng.randrange(2_000_000), lambda: self.push(batch, again=True)
                 )
         elif isinstance(answer, wire.Failure) and answer.code == "QUEUE_NOT_FOUND":
-            batch.queue.made = False
-            self.make(batch.queue)
+            self.make_again(batch.queue)
         elif isinstance(answer, wire.Failure) and batch.queue.name == EVENTS:
             self._await_room(batch, answer)
 

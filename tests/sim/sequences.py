@@ -115,6 +115,10 @@ class Sequences:
     def _pushed(
         self, batch: Batch, _: Machine, answer: wire.AnyAnswer, __: Sequence[bytes]
     ) -> None:
+        refused = isinstance(answer, wire.Failure) and answer.code == "QUEUE_NOT_FOUND"
+        if refused and _SWEPT in self._queues[batch.number]:
+            queues = self._clients.queues
+            self._clients.make_again(next(each for each in queues if each.name == _SWEPT))
         if not isinstance(answer, wire.Multicasted):
             return
         first, checker = not batch.done, self._world.checker
@@ -131,14 +135,25 @@ class Sequences:
             self._world.after(delay, lambda: self._push(batch, again=True))
 
     def disabled(self) -> str:
-        """What is missing for the multicasts: every member has to say once that it knows them. A run
-        may have none that needs it: then all are answered."""
-        machines = [each for each in self._world.machines.values() if each.up]
-        spread = self._world.options.partitions > 1 and len(self._world.newest_view.members) > 1
-        if any(each.node_core.engine.destinations.ordered_enabled for each in machines):
+        """What is missing for the multicasts: every member has to say once that it knows them."""
+        if not self._batches:
             return ""
-        unanswered = any(not batch.done for batch in self._batches)
-        return "ordered multicasts are not enabled" if unanswered and spread else ""
+        machines = [each for each in self._world.machines.values() if each.up]
+        several = len(self._world.newest_view.members) > 1
+        if several and any(self._is_spread(batch.number) for batch in self._batches):
+            enabled = any(m.node_core.engine.destinations.ordered_enabled for m in machines)
+            return "" if enabled else "ordered multicasts are not enabled"
+        enabled = any(m.node_core.engine.destinations.enabled for m in machines)
+        return "" if enabled else "multicasts are not enabled"
+
+    def _is_spread(self, number: int) -> bool:
+        """True if the queues of a batch that keep an order are on several partitions."""
+        partitions, key = self._world.options.partitions, self._keys[number]
+        chosen = set(self._queues[number])
+        places = {placement.of_text(n, partitions) for n in names(partitions) if n in chosen}
+        if GROUPS in chosen and key is not None:
+            places.add(placement.of_text(key, partitions))
+        return len(places) > 1
 
     def check(self) -> None:
         """At the end of the run, when every queue is empty."""
