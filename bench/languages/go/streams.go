@@ -17,8 +17,8 @@ const (
 	produceWindow = 4096
 	// Messages that a Work stream may hold.
 	workCredit = 1024
-	// Messages that wait for a Work stream: few nodes take more in the time of a measurement.
-	workBacklog = 400_000
+	// Messages that wait for the Work streams of a trial and a measurement.
+	workBacklog = 2_000_000
 )
 
 // stream measures the two streams of single messages, Produce and Work.
@@ -127,7 +127,8 @@ func (s *stream) fill() error {
 
 // work acks every message by itself; the acks of one delivery travel together.
 func (s *stream) work(until time.Time) (result, error) {
-	ctx, cancel := context.WithCancel(context.Background())
+	// A stream that has emptied the queue ends at its deadline.
+	ctx, cancel := context.WithDeadline(context.Background(), until)
 	defer cancel()
 	opened, err := s.consumer.Work(ctx)
 	if err != nil {
@@ -138,9 +139,11 @@ func (s *stream) work(until time.Time) (result, error) {
 		return result{}, err
 	}
 	var count, tag int64
-	// A fast node may be done before the time is over.
-	for count < workBacklog && time.Now().Before(until) {
+	for {
 		answer, err := opened.Recv()
+		if ctx.Err() != nil {
+			return result{Messages: count}, nil
+		}
 		if err != nil {
 			return result{}, err
 		}
@@ -160,9 +163,8 @@ func (s *stream) work(until time.Time) (result, error) {
 				Action: weftv1.Settle_ACK, Tag: uint64(tag), Receipts: [][]byte{message.Receipt},
 			})
 		}
-		if err := opened.Send(next); err != nil {
+		if err := opened.Send(next); err != nil && ctx.Err() == nil {
 			return result{}, err
 		}
 	}
-	return result{Messages: count}, nil
 }
