@@ -211,6 +211,8 @@ class Pipeline:
         world = self.world
         if not self.finished_writing:
             return "not all batches are published"
+        if unserved := settled.not_served(world):
+            return unserved
         for machine in world.machines.values():
             if machine.gone:
                 continue

@@ -67,17 +67,24 @@ def made(clients: Clients) -> str:
     return f"{missing} are not made" if missing else ""
 
 
-def consumed(world: World, clients: Clients) -> str:
-    """Every push is acknowledged and every message is acked; nothing is left over."""
-    late = [batch.number for batch in clients.batches if not batch.done]
-    if late:
-        return f"batches {late[:5]} of {len(late)} were never acknowledged"
+def not_served(world: World) -> str:
+    """Every partition has a primary: the messages of another one are in no engine's memory."""
     for number, place in enumerate(world.newest_view.places):
         primary = world.machines[place.primary]
         # A dead primary's list of led partitions is outdated: its data is on other disks, or
         # returns.
         if not primary.up or number not in primary.node_core.led:
             return f"{place.primary} does not serve partition {number}"
+    return ""
+
+
+def consumed(world: World, clients: Clients) -> str:
+    """Every push is acknowledged and every message is acked; nothing is left over."""
+    late = [batch.number for batch in clients.batches if not batch.done]
+    if late:
+        return f"batches {late[:5]} of {len(late)} were never acknowledged"
+    if unserved := not_served(world):
+        return unserved
     for machine in _living(world):
         if machine.parked:
             continue  # the other nodes must have everything
