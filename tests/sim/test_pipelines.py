@@ -32,7 +32,7 @@ from .world import SECOND, World
 FRESH = 12
 #: 10: a stage was closed before its app had a record. 50: two readers opened at once. 130: (the
 #: checker) a damaged witness was replaced; with a witness again, two nodes require fewer copies
-#: than without.
+#: than without. 967375061646: (the checker) the only primary was down, so nothing seemed left.
 KEPT = (10, 50, 130, 967375061646)
 #: Longer than any background work takes.
 LATER = 20 * SECOND
